@@ -1,0 +1,94 @@
+"""The cluster: devices on a line under a tree of network levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nest.errors import InvalidProblem
+from nest.units import Ints, Number
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the network, counted from the innermost.
+
+    Parameters
+    ----------
+    fanout
+        How many groups of the level below (devices, for the innermost) one group of this level joins.
+    bandwidth_bytes_per_s
+        Per device and direction.
+    latency_s
+        Of one message.
+    name
+        For people to read.
+    """
+
+    fanout: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``devices`` devices of ``hbm_bytes`` each under ``levels``, innermost first.
+
+    Raises
+    ------
+    InvalidProblem
+        If a figure is out of range, or the fan-outs do not multiply to the number of devices.
+    """
+
+    devices: int
+    hbm_bytes: Number
+    levels: tuple[Level, ...]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise InvalidProblem("cluster.devices", f"{self.devices} devices", "give at least 1")
+        if not self.levels:
+            raise InvalidProblem("cluster.levels", "no level", "give at least one, innermost first")
+        if self.group_sizes[-1] != self.devices:
+            fanouts = " x ".join(str(level.fanout) for level in self.levels)
+            raise InvalidProblem(
+                "cluster.levels",
+                f"fan-outs {fanouts} make {self.group_sizes[-1]} devices, not {self.devices}",
+                "make the product of the fan-outs equal the number of devices",
+            )
+
+    @cached_property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Devices in one group of each level: ``G_l``, the product of the fan-outs up to ``l``."""
+        sizes, size = [], 1
+        for level in self.levels:
+            size *= level.fanout
+            sizes.append(size)
+        return tuple(sizes)
+
+    @cached_property
+    def path_bandwidths(self) -> tuple[float, ...]:
+        """Bandwidth of a path that climbs to each level: the least of the levels it crosses, bytes/s."""
+        least, bandwidths = float("inf"), []
+        for level in self.levels:
+            least = min(least, level.bandwidth_bytes_per_s)
+            bandwidths.append(least)
+        return tuple(bandwidths)
+
+    def span(self, low: int, high: int) -> int:
+        """Return the smallest level at which two devices share a group."""
+        for level, size in enumerate(self.group_sizes):
+            if low // size == high // size:
+                return level
+        raise InvalidProblem("plan", f"device {high} is not in a cluster of {self.devices}")
+
+    def spans(self, low: Ints, high: Ints) -> Ints:
+        """Return `span` for arrays of devices."""
+        level = np.zeros(np.broadcast(low, high).shape, dtype=np.int64)
+        for size in self.group_sizes[:-1]:
+            level += low // size != high // size
+        return level

@@ -1,0 +1,98 @@
+"""The plan: pure data, no figures that it did not choose or that a judge did not put in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from nest.errors import InvalidPlan
+from nest.graph import LayerId
+from nest.problem import Recompute, Variant
+from nest.units import Number
+
+ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
+Arrangement: TypeAlias = Literal["replica-major", "replica-major-reversed", "stage-major"]
+Schedule: TypeAlias = Literal["1f1b"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """What a stage shards: ZeRO type 0 to 3 over ``degree`` ranks, over its replicas or inside the stage."""
+
+    kind: ShardingKind = "none"
+    zero: int = 0
+    degree: int = 1
+
+    def __post_init__(self) -> None:
+        idle = (self.kind == "none", self.zero == 0, self.degree == 1)
+        if any(idle) and not all(idle):
+            raise InvalidPlan(
+                "sharding",
+                f"kind {self.kind!r}, zero {self.zero}, degree {self.degree} do not go together",
+                "kind 'none' goes with zero 0 and degree 1, any other kind with zero 1 to 3 and a degree above 1",
+            )
+        if not 0 <= self.zero <= 3 or self.degree < 1:
+            raise InvalidPlan("sharding", f"zero {self.zero}, degree {self.degree}", "zero is 0 to 3, degree from 1")
+
+
+UNSHARDED = Sharding()
+
+
+def inside_stage(zero: int, degree: int) -> Sharding:
+    """Return sharding of type ``zero`` inside the stage, over ``degree`` groups of its base width."""
+    return Sharding("stage", zero, degree) if degree > 1 else UNSHARDED
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage.
+
+    Parameters
+    ----------
+    layers
+        Ids, in order.
+    first_device, devices
+        Block of devices in replica 0.
+    recompute, sharding
+        Inner choices.
+    load_s, memory_bytes
+        The judge's figures for this stage (seconds per microbatch, bytes per device); None until judged.
+    """
+
+    layers: tuple[LayerId, ...]
+    first_device: int
+    devices: int
+    recompute: Recompute = "none"
+    sharding: Sharding = UNSHARDED
+    load_s: float | None = None
+    memory_bytes: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A complete plan; stages from the first of the pipeline on."""
+
+    variant: Variant
+    replicas: int
+    replica_stride: int
+    stages: tuple[Stage, ...]
+    arrangement: Arrangement = "replica-major-reversed"
+    schedule: Schedule = "1f1b"
+
+    def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
+        """Return the plan with the judge's load and memory written on each stage."""
+        stages = (
+            replace(stage, load_s=load, memory_bytes=size)
+            for stage, load, size in zip(self.stages, loads_s, memory, strict=True)
+        )
+        return replace(self, stages=tuple(stages))
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """What a solver decides about a stage: layers ``[first, end)`` by place in the order, and its sharding."""
+
+    first: int
+    end: int
+    zero: int = 0
+    degree: int = 1

@@ -1,0 +1,63 @@
+"""The named readings of the space: how a plan is priced under each preset, as data.
+
+Everything in which `artifact` (the original solver's own evaluation, faults included) and `paper` (what the paper
+means) differ is a field here, so that the cost formulas are written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nest.errors import InvalidProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """How a plan is priced.
+
+    Parameters
+    ----------
+    name
+        As on the command line.
+    network_factor
+        What every network time is multiplied with. The original solver adds seconds of network to milliseconds of
+        compute, which makes its network a thousand times too fast.
+    boundary
+        Level of the boundary between two stages: shared by their first devices (``"first"``), or by the whole pair of
+        blocks, from the first device of the lower to the last of the upper (``"block"``).
+    repeated_pass
+        What recomputation is charged with: the forward pass, or (a slip of the original) the backward pass.
+    all_replicas
+        Price every replica at its true position and let the slowest count, instead of replica 0 alone.
+    sync_all_stages
+        Wait for the gradient synchronisation of the slowest stage, instead of that of the first stage.
+    sync_sharded
+        Under ZeRO-3 inside the stage synchronise the shard only, not all parameters.
+    """
+
+    name: str
+    network_factor: float
+    boundary: Literal["first", "block"]
+    repeated_pass: Literal["forward", "backward"]
+    all_replicas: bool
+    sync_all_stages: bool
+    sync_sharded: bool
+
+
+ARTIFACT = Preset("artifact", 1e-3, "first", "backward", False, False, False)
+PAPER = Preset("paper", 1.0, "block", "forward", True, True, True)
+PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER)}
+
+
+def preset_named(name: str) -> Preset:
+    """Return a preset by its name.
+
+    Raises
+    ------
+    InvalidProblem
+        If there is none of that name.
+    """
+    if name not in PRESETS:
+        raise InvalidProblem("preset", f"{name!r} is no preset", f"choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
