@@ -10,89 +10,107 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.cost.collectives import shard_s, sync_s, transfer_s
+from nest.cost.collectives import sync_s, transfer_s
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
-from nest.problem import Problem, Variant
+from nest.problem import Problem
 from nest.units import EXACT_LIMIT, FINEST_EXPONENT, HARD_LIMIT, RELATIVE_ERROR, TimeScale, byte_scale, finest_exponent
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Tick of a problem and quanta in one byte."""
+    """Tick and byte quantum of a problem.
+
+    Attributes
+    ----------
+    largest_load
+        Ticks of the largest load in the space (rule C12, range). No stage without sharding comes near it; one that
+        shards may, where a ring over very many devices has a very long latency.
+    """
 
     time: TimeScale
     quanta_per_byte: int
+    largest_load: int
 
 
 def scale_of(problem: Problem) -> Scale:
     """Choose the scale of a problem.
 
-    The tick is the finest for which the largest objective stays within `EXACT_LIMIT`. Where that would be so coarse
-    that rounding could move an objective by more than `RELATIVE_ERROR`, it is made as fine as that needs, as long as
-    the largest load stays within `EXACT_LIMIT` and the largest objective within `HARD_LIMIT`.
+    The tick is the finest for which the largest objective without sharding stays within `EXACT_LIMIT`. Where that would
+    be so coarse that rounding could move an objective by more than `RELATIVE_ERROR`, it is made as fine as that needs,
+    as long as the largest load stays within `EXACT_LIMIT` and the largest objective within `HARD_LIMIT`.
 
     Raises
     ------
     InvalidProblem
-        If the times of the problem lie too far apart for any such tick.
+        If the times of the problem lie too far apart for any such tick, or its byte counts are too large.
     """
-    bounds = [_bounds(problem, variant, graph) for variant, graph in problem.graphs.items()]
-    load = max(bound[0] for bound in bounds)
-    objective = max(bound[1] for bound in bounds)
-    exponent = finest_exponent(objective, EXACT_LIMIT)
-    needed = max(_exponent_needed(graph) for graph in problem.graphs.values())
-    if exponent < needed:
-        exponent = needed
-        if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(objective, HARD_LIMIT)) < needed:
-            raise InvalidProblem(
-                "times",
-                f"one stage may take {load:.3g} s, but the layers are so short that ticks of 1e-{needed} s are needed",
-                "check the units of layer times, bandwidths and latencies",
-            )
-    return Scale(TimeScale(exponent), _quanta_per_byte(problem))
+    ranges = [_Range.of(problem, graph) for graph in problem.graphs.values()]
+    load = max(each.load_s for each in ranges)
+    rounds = problem.training.microbatches + max(len(graph) for graph in problem.graphs.values()) - 1
+    objective = load * rounds + max(each.sync_s for each in ranges)
+    needed = max(each.exponent for each in ranges)
+    exponent = max(finest_exponent(objective, EXACT_LIMIT), needed)
+    if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(objective, HARD_LIMIT)) < exponent:
+        raise InvalidProblem(
+            "times",
+            f"one stage may take {load:.3g} s, yet layers are so short that they ask for ticks of 1e-{needed} s",
+            "check the units of layer times, bandwidths and latencies",
+        )
+    return Scale(TimeScale(exponent), _quanta_per_byte(problem), HARD_LIMIT // rounds)
 
 
-def _bounds(problem: Problem, variant: Variant, graph: LayerGraph) -> tuple[float, float]:
-    """Return upper bounds, in seconds, of any stage's load and of any plan's objective."""
-    cluster, preset = problem.cluster, problem.preset
-    compute = sum(layer.forward_s + layer.backward_s for layer in graph.layers)
-    parameters = float(sum(layer.parameter_bytes for layer in graph.layers))
-    heaviest = float(max((edge.bytes for edge in graph.edges), default=0))
-    most = max(1, cluster.devices // variant.width)
-    levels = range(len(cluster.levels))
-    transfer = max(transfer_s(cluster, preset, level, heaviest) for level in levels)
-    shard = max(shard_s(cluster, preset, level, most, parameters) for level in levels)
-    load = 2 * compute + 2 * transfer + 2 * shard
-    sync = sync_s(cluster, preset, cluster.devices, len(levels), parameters)
-    return load, load * (problem.training.microbatches + len(graph) - 1) + sync
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Extremes of one variant: largest load and synchronisation in seconds, and the exponent that precision needs."""
+
+    load_s: float
+    sync_s: float
+    exponent: int
+
+    @classmethod
+    def of(cls, problem: Problem, graph: LayerGraph) -> _Range:
+        cluster, preset = problem.cluster, problem.preset
+        times = np.array([layer.forward_s + layer.backward_s for layer in graph.layers])
+        parameters = float(sum(layer.parameter_bytes for layer in graph.layers))
+        sizes = [float(edge.bytes) for edge in graph.edges] or [0.0]
+        levels = range(len(cluster.levels))
+        dearest = max(transfer_s(cluster, preset, level, max(sizes)) for level in levels)
+        cheapest = min(transfer_s(cluster, preset, level, min(sizes)) for level in levels)
+        sync = sync_s(cluster, preset, cluster.devices, len(levels), parameters)
+        return cls(2 * float(times.sum()) + 2 * dearest, sync, _exponent_needed(np.sort(times), cheapest))
 
 
-def _exponent_needed(graph: LayerGraph) -> int:
+def _exponent_needed(times: np.ndarray, transfer: float) -> int:
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's objective.
 
     A stage of ``k`` layers is a sum of at most ``3 k`` rounded compute times and four network times, each off by half a
-    tick, so that it is off by ``1.5 k + 2`` ticks, and the synchronisation by another half. The largest load is at least
-    the heaviest layer, and at least the sum of its own layers.
+    tick, so that it is off by ``1.5 k + 2`` ticks, and the synchronisation by another half. The largest load is at
+    least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on top.
+
+    Parameters
+    ----------
+    times
+        Seconds of each layer's two passes, ascending.
+    transfer
+        Seconds of the cheapest transfer.
     """
-    times = np.sort([layer.forward_s + layer.backward_s for layer in graph.layers])
-    if times[-1] <= 0:
+    least = np.maximum(times[-1], np.cumsum(times))
+    least[:-1] += transfer
+    if least[0] <= 0:
         return -FINEST_EXPONENT
     count = np.arange(1, len(times) + 1)
-    ticks_per_s = float(np.max((1.5 * count + 2.5) / np.maximum(times[-1], np.cumsum(times)))) / RELATIVE_ERROR
+    ticks_per_s = float(np.max((1.5 * count + 2.5) / least)) / RELATIVE_ERROR
     return int(np.ceil(np.log10(ticks_per_s)))
 
 
 def _quanta_per_byte(problem: Problem) -> int:
-    def sizes() -> list[float]:
-        return [
-            size
-            for graph in problem.graphs.values()
-            for size in (
-                *(layer.parameter_bytes for layer in graph.layers),
-                *(layer.activation_bytes for layer in graph.layers),
-                *(edge.bytes for edge in graph.edges),
-            )
-        ]
-
-    return byte_scale(sizes())
+    scale, most = 1, 0.0
+    for graph in problem.graphs.values():
+        sizes = [layer.parameter_bytes for layer in graph.layers] + [layer.activation_bytes for layer in graph.layers]
+        sizes += [edge.bytes for edge in graph.edges]
+        scale = max(scale, byte_scale(sizes))
+        most = max(most, sum(sizes))
+    if most * scale * 10 > HARD_LIMIT:
+        raise InvalidProblem("bytes", f"the sizes of the model add up to {most:.3g} bytes", "check their unit")
+    return scale

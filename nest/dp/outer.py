@@ -1,0 +1,158 @@
+"""Outer choices (variant, stages, replicas) and lower bounds of what they can reach.
+
+Bounds are admissible: no plan of an outer choice is faster than its bound, so the search takes choices in the order of
+their bounds and stops at the first that cannot beat the best plan found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nest.problem import Problem
+from nest.tables import VariantTables, prefix
+from nest.units import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class OuterChoices:
+    """Outer choices of one variant in arrays of equal length.
+
+    Attributes
+    ----------
+    stages, replicas
+        Their numbers.
+    rounds
+        How often the largest load counts.
+    bounds
+        Lower bound of the objective, in ticks.
+    """
+
+    stages: Ints
+    replicas: Ints
+    rounds: Ints
+    bounds: Ints
+
+
+class Bounds:
+    """Lower bounds of the loads and synchronisations of one variant's plans.
+
+    Parameters
+    ----------
+    tables
+        The variant's tables.
+    """
+
+    def __init__(self, tables: VariantTables) -> None:
+        self.tables, self.problem = tables, tables.problem
+
+    @cached_property
+    def load(self) -> Ints:
+        """Least largest load for 1, 2, ... stages (by index; index 0 is unused).
+
+        The largest of: the heaviest layer; the mean over the stages of all work and of the cheapest transfers, where
+        the last stage, which repeats no forward pass, counts for as much as its work allows; and the cheapest run of
+        as many layers as some stage must hold.
+        """
+        tables = self.tables
+        once = tables.forward + tables.backward
+        count = tables.layers
+        stages = np.arange(count + 1)
+        work = once + tables.repeated
+        most_repeated = float(np.max(tables.repeated / np.maximum(once, 1))) if tables.recompute else 0.0
+        inside = self._cheapest_transfer * (1 if tables.recompute else 2)
+        total = np.sum(work) + inside * (stages - 1)
+        mean = np.ceil(total / np.maximum(stages + most_repeated, 1) * (1 - 1e-12)).astype(np.int64)
+        return np.maximum(np.maximum(mean, once.max()), self._crowded(once, work))
+
+    def _crowded(self, once: Ints, work: Ints) -> Ints:
+        """Load of the cheapest run of ``ceil(layers / stages)`` layers."""
+        count = self.tables.layers
+        done, all_work = prefix(once), prefix(work)
+        least = np.zeros(count + 1, dtype=np.int64)
+        for run in {-(-count // stages) for stages in range(1, count + 1)}:
+            tail = done[count] - done[count - run]
+            inner = all_work[run:count] - all_work[: count - run]
+            least[run] = min(tail, inner.min()) if len(inner) else tail
+        runs = -(-count // np.maximum(np.arange(count + 1), 1))
+        return least[runs]
+
+    @cached_property
+    def _cheapest_transfer(self) -> int:
+        links = self.tables.links
+        sizes = links.size[links.reach == 1]
+        if len(sizes) == 0:
+            return 0
+        return min(int(self.tables.transfers(sizes.min(keepdims=True), level)[0]) for level in range(self.problem.levels))
+
+    def weights(self, stages: Ints) -> Ints:
+        """Least quanta of parameters that the stage which counts in the synchronisation holds, unsharded."""
+        parameters = self.tables.parameters
+        if not self.problem.preset.sync_all_stages:
+            return np.full_like(stages, parameters[0])
+        return np.maximum(int(parameters.max()), -(-int(parameters.sum()) // stages))
+
+    def sync(self, weights: Ints, replicas: Ints, heights: Ints) -> Ints:
+        """Ticks that synchronisation takes at least, from its being linear in the bytes."""
+        halvings = np.frexp(replicas)[1].astype(np.int64) - 1
+        codes = halvings * (self.problem.levels + 1) + heights
+        kinds, which = np.unique(codes, return_inverse=True)
+        slope, start = np.empty(len(kinds)), np.empty(len(kinds))
+        for at, code in enumerate(kinds.tolist()):
+            slope[at], start[at] = self._sync_line(1 << code // (self.problem.levels + 1), code % (self.problem.levels + 1))
+        ticks: Floats = start[which] + slope[which] * weights
+        return np.maximum(np.floor(ticks * (1 - 1e-12)).astype(np.int64) - 1, 0)
+
+    def _sync_line(self, replicas: int, height: int) -> tuple[float, float]:
+        """Slope (ticks per quantum) and start of the synchronisation time over the quanta of parameters."""
+        most = int(self.tables.parameters.sum())
+        start, end = self.tables.syncs(np.array([0, most], dtype=np.int64), replicas, height).tolist()
+        return max(end - start - 1, 0) / max(most, 1), start
+
+
+def outer_choices(bounds: Bounds, spare: int) -> OuterChoices:
+    """Return the outer choices of a variant whose plans use ``spare`` blocks more than one for each stage."""
+    tables, problem = bounds.tables, bounds.problem
+    blocks = problem.cluster.devices // tables.width
+    stages = _allowed(problem, "stages", min(tables.layers, blocks - spare))
+    replicas = useful_replicas(problem, blocks // (1 + spare))
+    grid_stages, grid_replicas = (axis.ravel() for axis in np.meshgrid(stages, replicas, indexing="ij"))
+    fits = (grid_stages + spare) * grid_replicas <= blocks
+    grid_stages, grid_replicas = grid_stages[fits], grid_replicas[fits]
+    rounds = -(-problem.training.microbatches // grid_replicas) + grid_stages - 1
+    last = (grid_replicas - 1) * (grid_stages + spare) * tables.width
+    heights = problem.cluster.spans(np.zeros_like(last), last) + 1
+    sync = bounds.sync(sync_weights(bounds, grid_stages, grid_replicas, spare), grid_replicas, heights)
+    return OuterChoices(grid_stages, grid_replicas, rounds, bounds.load[grid_stages] * rounds + sync)
+
+
+def sync_weights(bounds: Bounds, stages: Ints, replicas: Ints, spare: int) -> Ints:
+    """Least quanta that a plan has to synchronise.
+
+    Where ZeRO-3 divides them, no plan can do better than all parameters spread over all devices of a replica.
+    """
+    if spare == 0 or not bounds.problem.preset.sync_sharded or 3 not in bounds.problem.choices.zero:
+        return bounds.weights(stages)
+    blocks = bounds.problem.cluster.devices // bounds.tables.width // replicas
+    return int(bounds.tables.parameters.sum()) // np.maximum(blocks, 1)
+
+
+def useful_replicas(problem: Problem, most: int) -> Ints:
+    """Return the least allowed number of replicas for each number of microbatches per replica.
+
+    With more replicas and no fewer microbatches on each, no level, no synchronisation and no budget gets better.
+    """
+    replicas = _allowed(problem, "replicas", min(most, problem.training.microbatches))
+    rounds = -(-problem.training.microbatches // np.maximum(replicas, 1))
+    first = np.ones(len(replicas), dtype=bool)
+    first[1:] = rounds[1:] != rounds[:-1]
+    return replicas[first]
+
+
+def _allowed(problem: Problem, choice: str, most: int) -> Ints:
+    allowed = getattr(problem.choices, choice)
+    if allowed is None:
+        return np.arange(1, most + 1)
+    return np.array(sorted(value for value in allowed if value <= most), dtype=np.int64)

@@ -1,0 +1,88 @@
+"""Which network levels the stages of a plan see, from their positions.
+
+Stages lie on the line of devices from the last of the pipeline to the first. The ``q``-th from the end has its *exit*
+boundary (to the stage after it in the pipeline) below it and its *entry* boundary above it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from nest.problem import Problem
+from nest.units import Ints
+
+Pair: TypeAlias = tuple[int, int]
+"""Levels of a stage's entry and exit boundary, in one replica."""
+
+Pairs: TypeAlias = tuple[Pair, ...]
+"""The pairs of one stage over all replicas that count."""
+
+NO_BOUNDARY = 0
+"""Level of a boundary that is not there, across which nothing is sent."""
+
+
+def replica_offsets(problem: Problem, replicas: int, stride: int) -> Ints:
+    """Return the starts of the replicas that count, up to repetition of the pattern of levels.
+
+    Two devices share a group or not by their places within the largest group below the top, so replicas that start at
+    the same place within such a group see the same levels.
+    """
+    if not problem.preset.all_replicas:
+        return np.zeros(1, dtype=np.int64)
+    sizes = problem.cluster.group_sizes
+    period = sizes[-2] if len(sizes) > 1 else 1
+    return np.unique(np.arange(replicas, dtype=np.int64) * stride % period)
+
+
+def boundary_levels(problem: Problem, offsets: Ints, lower: Ints, upper: Ints, width: Ints | int) -> Ints:
+    """Return the level of boundaries, one row per replica offset.
+
+    Parameters
+    ----------
+    lower, upper
+        First devices of the blocks below and above each boundary, in replica 0.
+    width
+        Devices of the upper block.
+    """
+    last = upper if problem.preset.boundary == "first" else upper + width - 1
+    return shifted_spans(problem, offsets, lower, last)
+
+
+def shifted_spans(problem: Problem, offsets: Ints, low: Ints, high: Ints) -> Ints:
+    """Return the span of device ranges, one row per replica offset."""
+    levels = np.zeros((len(offsets), *np.broadcast(low, high).shape), dtype=np.int64)
+    shift = offsets.reshape(-1, *([1] * (levels.ndim - 1)))
+    for size in problem.cluster.group_sizes[:-1]:
+        levels += (shift + low) // size != (shift + high) // size
+    return levels
+
+
+def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *, monotone: bool) -> list[Pairs]:
+    """Return the level pairs of the 1st, 2nd, ... stage from the end, all stages ``width`` devices wide.
+
+    Parameters
+    ----------
+    monotone
+        Transfers never get cheaper from one level to the next; pairs that another one dominates are then dropped.
+    """
+    lower = np.arange(stages - 1, dtype=np.int64) * width
+    inner = boundary_levels(problem, offsets, lower, lower + width, width)
+    none = np.full((len(offsets), 1), NO_BOUNDARY, dtype=np.int64)
+    entries = np.concatenate([inner, none], axis=1).T.tolist()
+    exits = np.concatenate([none, inner], axis=1).T.tolist()
+    return [
+        _pairs(zip(entry, out, strict=True), monotone=monotone) for entry, out in zip(entries, exits, strict=True)
+    ]
+
+
+def _pairs(found: object, *, monotone: bool) -> Pairs:
+    pairs = sorted(set(found))  # type: ignore[call-overload]
+    if monotone and len(pairs) > 1:
+        pairs = [pair for pair in pairs if not any(_dominates(other, pair) for other in pairs)]
+    return tuple(pairs)
+
+
+def _dominates(one: Pair, other: Pair) -> bool:
+    return one != other and one[0] >= other[0] and one[1] >= other[1]
