@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -37,10 +38,12 @@ class Level:
 class Cluster:
     """``devices`` devices of ``hbm_bytes`` each under ``levels``, innermost first.
 
+    They take the first places under the levels, so that the last groups may be partly empty.
+
     Raises
     ------
     InvalidProblem
-        If a figure is out of range, or the fan-outs do not multiply to the number of devices.
+        If a figure is out of range, or there are more devices than places under the levels.
     """
 
     devices: int
@@ -53,12 +56,18 @@ class Cluster:
             raise InvalidProblem("cluster.devices", f"{self.devices} devices", "give at least 1")
         if not self.levels:
             raise InvalidProblem("cluster.levels", "no level", "give at least one, innermost first")
-        if self.group_sizes[-1] != self.devices:
+        _check_positive("cluster.hbm_bytes", self.hbm_bytes)
+        for at, level in enumerate(self.levels):
+            _check_positive(f"cluster.levels[{at}].fanout", level.fanout)
+            _check_positive(f"cluster.levels[{at}].bandwidth_bytes_per_s", level.bandwidth_bytes_per_s)
+            if not 0 <= level.latency_s < inf:
+                raise InvalidProblem(f"cluster.levels[{at}].latency_s", f"{level.latency_s!r}", "give 0 s or more")
+        if self.group_sizes[-1] < self.devices:
             fanouts = " x ".join(str(level.fanout) for level in self.levels)
             raise InvalidProblem(
                 "cluster.levels",
-                f"fan-outs {fanouts} make {self.group_sizes[-1]} devices, not {self.devices}",
-                "make the product of the fan-outs equal the number of devices",
+                f"fan-outs {fanouts} make room for {self.group_sizes[-1]} devices, not for {self.devices}",
+                "make the product of the fan-outs at least the number of devices",
             )
 
     @cached_property
@@ -92,3 +101,8 @@ class Cluster:
         for size in self.group_sizes[:-1]:
             level += low // size != high // size
         return level
+
+
+def _check_positive(where: str, value: Number) -> None:
+    if not 0 < value < inf:
+        raise InvalidProblem(where, f"{value!r}", "give a finite number above 0")

@@ -19,7 +19,7 @@ from nest.cost.schedule import iteration
 from nest.errors import InvalidPlan
 from nest.graph import LayerGraph
 from nest.plan import Plan, Stage
-from nest.problem import OPTIMIZER_COPIES, Problem
+from nest.problem import OPTIMIZER_COPIES, Problem, Recompute
 from nest.units import Number, bytes_of, quanta
 
 
@@ -112,10 +112,11 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         return Evaluation(scale, None, (), tuple(violations))
     placement = list(_placement_violations(problem, plan))
     violations += placement
-    if any(violation.rule == "devices" for violation in placement):
+    if plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
         return Evaluation(scale, None, (), tuple(violations))
     figures = tuple(_Judge(problem, plan, graph, scale).figures())
-    violations += _memory_violations(problem, plan, scale, figures)
+    violations += _memory_violations(problem, scale, figures)
+    violations += _range_violations(scale, figures)
     load = max(stage.load for stage in figures)
     counted = figures if problem.preset.sync_all_stages else figures[:1]
     sync = max(stage.sync for stage in counted)
@@ -193,20 +194,35 @@ def _placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
             f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
             f"places 'replica-major-reversed' with stride {expected}",
         )
-    used = max(stage.first_device + stage.devices for stage in plan.stages) + (plan.replicas - 1) * plan.replica_stride
-    if used > problem.cluster.devices or min(stage.first_device for stage in plan.stages) < 0:
-        yield Violation("devices", f"the plan uses {used} devices, the cluster has {problem.cluster.devices}")
+    yield from _device_violations(problem, plan)
 
 
-def _memory_violations(
-    problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageFigures, ...]
-) -> Iterator[Violation]:
+def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``devices``: every device of every replica is one of the cluster, and every stage has one."""
+    last_replica = max(plan.replicas - 1, 0) * plan.replica_stride
+    low = min(stage.first_device for stage in plan.stages) + min(0, last_replica)
+    high = max(stage.first_device + stage.devices for stage in plan.stages) + max(0, last_replica) - 1
+    if min(stage.devices for stage in plan.stages) < 1:
+        yield Violation("devices", "a stage has no device")
+    elif low < 0 or high >= problem.cluster.devices:
+        yield Violation("devices", f"the plan uses devices {low} to {high} of a cluster of {problem.cluster.devices}")
+
+
+def _memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
     """Rule ``memory``."""
     capacity = quanta(problem.cluster.hbm_bytes, scale.quanta_per_byte)
     for at, stage in enumerate(figures):
         if stage.memory > capacity:
             have, limit = bytes_of(stage.memory, scale.quanta_per_byte), problem.cluster.hbm_bytes
             yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
+
+
+def _range_violations(scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
+    """Rule ``range``."""
+    for at, stage in enumerate(figures):
+        if stage.load > scale.largest_load:
+            load, limit = scale.time.seconds(stage.load), scale.time.seconds(scale.largest_load)
+            yield Violation("range", f"stage {at} takes {load:.3g} s for a microbatch, at most {limit:.3g} s can count")
 
 
 @dataclass(frozen=True)
@@ -225,18 +241,17 @@ class _Judge:
 
     def _stage(self, at: int, stage: Stage, first: int, end: int) -> StageFigures:
         parameters, activations = self._sizes(first, end)
-        zero, degree = stage.sharding.zero, stage.sharding.degree
-        inside = degree if stage.sharding.kind == "stage" else 1
-        slowest = max(self._load(first, end, levels, zero, inside, parameters) for levels in self._levels(at))
-        held = resident(
-            parameters,
-            activations,
-            OPTIMIZER_COPIES[self.problem.training.optimizer],
-            zero if inside > 1 else 0,
-            inside,
-        )
-        memory = needed(held, self._stash(first, end, activations), len(self.plan.stages) - at)
-        return StageFigures(*slowest, sync=self._sync(parameters, zero, inside), memory=memory)
+        zero, degree = (stage.sharding.zero, stage.sharding.degree) if stage.sharding.kind == "stage" else (0, 1)
+        levels = self._levels(at)
+        forward = {entry: self._forward(first, end, entry) for entry, _, _ in levels}
+        backward = {out: self._backward(first, end, out, stage.recompute) for _, out, _ in levels}
+        sharding = {block: self._sharding(parameters, zero, degree, block) for _, _, block in levels}
+        terms = ((forward[entry], backward[out], sharding[block]) for entry, out, block in levels)
+        load, slowest = max((sum(parts), parts) for parts in terms)
+        copies = OPTIMIZER_COPIES[self.problem.training.optimizer]
+        held = resident(parameters, activations, copies, zero, degree)
+        memory = needed(held, self._stash(first, end, activations, stage.recompute), len(self.plan.stages) - at)
+        return StageFigures(load, *slowest, sync=self._sync(parameters, zero, degree), memory=memory)
 
     def _levels(self, at: int) -> set[tuple[int, int, int]]:
         """Levels of entry, exit and block of a stage, for every replica that counts."""
@@ -255,25 +270,26 @@ class _Judge:
         last = upper.first_device if self.problem.preset.boundary == "first" else upper.first_device + upper.devices - 1
         return self.problem.cluster.spans(base + lower.first_device, base + last)
 
-    def _load(
-        self, first: int, end: int, levels: tuple[int, int, int], zero: int, degree: int, parameters: int
-    ) -> tuple[int, int, int, int]:
-        entry, out, block = levels
-        ticks = self.scale.time.ticks
-        layers = self.graph.layers[first:end]
-        forward_times = [ticks(layer.forward_s) for layer in layers]
-        backward_times = [ticks(layer.backward_s) for layer in layers]
-        forward = walk(0, forward_times, self._arrivals(first, end, entry, forward=True))
+    def _forward(self, first: int, end: int, entry: int) -> int:
+        times = [self.scale.time.ticks(layer.forward_s) for layer in self.graph.layers[first:end]]
+        return walk(0, times, self._arrivals(first, end, entry, forward=True))
+
+    def _backward(self, first: int, end: int, out: int, recompute: Recompute) -> int:
+        layers, ticks = self.graph.layers[first:end], self.scale.time.ticks
+        times = [ticks(layer.backward_s) for layer in layers]
         repeated = 0
-        if self.problem.choices.recompute == "full" and end < len(self.graph):
-            repeated = sum(forward_times if self.problem.preset.repeated_pass == "forward" else backward_times)
-        backward = walk(repeated, backward_times[::-1], self._arrivals(first, end, out, forward=False)[::-1])
-        sharding = 0
-        if zero >= 2 and degree > 1:
-            size = bytes_of(parameters, self.scale.quanta_per_byte)
-            ring = ticks(shard_s(self.problem.cluster, self.problem.preset, block, degree, float(size)))
-            sharding = ring * (zero - 1)
-        return forward + backward + sharding, forward, backward, sharding
+        if recompute == "full":
+            charged = self.problem.preset.repeated_pass
+            repeated = sum(times) if charged == "backward" else sum(ticks(layer.forward_s) for layer in layers)
+        return walk(repeated, times[::-1], self._arrivals(first, end, out, forward=False)[::-1])
+
+    def _sharding(self, parameters: int, zero: int, degree: int, block: int) -> int:
+        """Reduce-scatter the gradients (types 2 and 3), all-gather the weights (type 3)."""
+        if zero < 2:
+            return 0
+        size = float(bytes_of(parameters, self.scale.quanta_per_byte))
+        ring = self.scale.time.ticks(shard_s(self.problem.cluster, self.problem.preset, block, degree, size))
+        return ring * (zero - 1)
 
     def _arrivals(self, first: int, end: int, level: int, *, forward: bool) -> list[int]:
         """Tick at which each layer has what edges bring from outside: activations, or gradients on the way back."""
@@ -298,9 +314,9 @@ class _Judge:
             sum(quanta(layer.activation_bytes, scale) for layer in layers),
         )
 
-    def _stash(self, first: int, end: int, activations: int) -> int:
+    def _stash(self, first: int, end: int, activations: int, recompute: Recompute) -> int:
         """Quanta that each further microbatch in flight keeps: the stage's inputs when recomputing, else everything."""
-        if self.problem.choices.recompute == "none":
+        if recompute == "none":
             return activations
         return sum(
             quanta(size, self.scale.quanta_per_byte)

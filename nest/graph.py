@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from math import inf
 from typing import TypeAlias
 
 from nest.errors import InvalidProblem
@@ -59,7 +60,8 @@ class LayerGraph:
     Raises
     ------
     InvalidProblem
-        If there is no layer, an id occurs twice, an edge dangles or points backwards, or the graph is in pieces.
+        If there is no layer, an id occurs twice, an edge dangles or points backwards, a figure is negative or not
+        finite, or the graph is in pieces.
     """
 
     layers: tuple[Layer, ...]
@@ -69,10 +71,14 @@ class LayerGraph:
         if not self.layers:
             raise InvalidProblem("layers", "the graph is empty", "give at least one layer")
         for at, edge in enumerate(self.edges):
-            if self.index[edge.source] >= self.index[edge.target]:
+            source, target = _end(self.index, edge.source, at, "source"), _end(self.index, edge.target, at, "target")
+            if source >= target:
                 raise InvalidProblem(
-                    f"edges[{at}]", f"{edge.source!r} -> {edge.target!r} runs against the order of the layers"
+                    f"edges[{at}]",
+                    f"{edge.source!r} -> {edge.target!r} runs against the order of the layers",
+                    "put the layers in topological order",
                 )
+        self._check_figures()
         self._check_connected()
 
     @classmethod
@@ -138,6 +144,13 @@ class LayerGraph:
     def __len__(self) -> int:
         return len(self.layers)
 
+    def _check_figures(self) -> None:
+        for layer in self.layers:
+            for name in ("forward_s", "backward_s", "parameter_bytes", "activation_bytes"):
+                _check_figure("layers", f"{name} of layer {layer.id!r}", getattr(layer, name))
+        for edge in self.edges:
+            _check_figure("edges", f"bytes of {edge.source!r} -> {edge.target!r}", edge.bytes)
+
     def _check_connected(self) -> None:
         root = list(range(len(self.layers)))
 
@@ -165,6 +178,11 @@ def _index(layers: tuple[Layer, ...]) -> dict[LayerId, int]:
             if index[layer.id] != at:
                 raise InvalidProblem(f"layers[{index[layer.id]}].id", f"{layer.id!r} is used twice", "ids are unique")
     return index
+
+
+def _check_figure(where: str, what: str, value: Number) -> None:
+    if not 0 <= value < inf:
+        raise InvalidProblem(where, f"{what} is {value!r}", "give a finite number from 0")
 
 
 def _end(index: dict[LayerId, int], name: LayerId, at: int, side: str) -> int:

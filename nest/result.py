@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from typing import TypeAlias
 
 from nest.plan import Plan
@@ -74,7 +75,7 @@ class Result:
         """Objective in the input's own unit of time."""
         if self.objective_ticks is None:
             return None
-        return self.time.seconds(self.objective_ticks) / self.time_unit_s
+        return float(self.objective_ticks * self.time.tick / Fraction(repr(self.time_unit_s)))
 
     @property
     def objective_s(self) -> float | None:

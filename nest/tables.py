@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
+from nest.cost.collectives import shard_s, sync_height, sync_heights, sync_s, transfer_s
 from nest.cost.memory import resident
 from nest.cost.scale import Scale
 from nest.graph import LayerGraph
@@ -125,6 +125,15 @@ class VariantTables:
     def height(self, replicas: int, stride: int) -> int:
         """Levels that the starts of the replicas need to share a group."""
         return sync_height(self.problem.cluster, replicas, stride)
+
+    def heights(self, replicas: Ints, strides: Ints) -> Ints:
+        """Return `height` for arrays."""
+        return sync_heights(self.problem.cluster, replicas, strides)
+
+    @property
+    def may_shard(self) -> bool:
+        """Whether a stage may shard at all."""
+        return bool(self.problem.zero_degrees(self.width))
 
     @cached_property
     def monotone(self) -> bool:

@@ -44,9 +44,14 @@ class TimeScale:
     exponent: int
 
     @property
+    def tick(self) -> Fraction:
+        """Length of a tick in seconds, exactly."""
+        return Fraction(10) ** -self.exponent
+
+    @property
     def tick_s(self) -> float:
         """Length of a tick in seconds."""
-        return float(Fraction(10) ** -self.exponent)
+        return float(self.tick)
 
     @property
     def ticks_per_s(self) -> float:
@@ -63,7 +68,7 @@ class TimeScale:
 
     def seconds(self, ticks: int) -> float:
         """Length of ``ticks`` in seconds, correctly rounded."""
-        return float(ticks * Fraction(10) ** -self.exponent)
+        return float(ticks * self.tick)
 
 
 def finest_exponent(seconds: float, limit: int) -> int:

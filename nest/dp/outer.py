@@ -13,7 +13,7 @@ import numpy as np
 
 from nest.problem import Problem
 from nest.tables import VariantTables, prefix
-from nest.units import Floats, Ints
+from nest.units import NEVER, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,16 @@ class OuterChoices:
     replicas: Ints
     rounds: Ints
     bounds: Ints
+
+    @property
+    def least(self) -> int:
+        """Least of the bounds."""
+        return int(self.bounds.min(initial=NEVER))
+
+    def below(self, objective: int) -> OuterChoices:
+        """Return the choices that could be better than an objective."""
+        kept = self.bounds < objective
+        return OuterChoices(self.stages[kept], self.replicas[kept], self.rounds[kept], self.bounds[kept])
 
 
 class Bounds:
@@ -87,14 +97,20 @@ class Bounds:
             return 0
         return min(int(self.tables.transfers(sizes.min(keepdims=True), level)[0]) for level in range(self.problem.levels))
 
-    def weights(self, stages: Ints) -> Ints:
-        """Least quanta of parameters that the stage which counts in the synchronisation holds, unsharded."""
-        parameters = self.tables.parameters
-        if not self.problem.preset.sync_all_stages:
+    def sync_weights(self, stages: Ints, replicas: Ints, *, sharded: bool) -> Ints:
+        """Least quanta that the stage which counts in the synchronisation has to synchronise.
+
+        Where ZeRO-3 divides them, no plan can do better than all parameters spread over all devices of a replica.
+        """
+        parameters, preset = self.tables.parameters, self.problem.preset
+        if not preset.sync_all_stages:
             return np.full_like(stages, parameters[0])
+        if sharded and preset.sync_sharded and 3 in self.problem.choices.zero:
+            blocks = self.problem.cluster.devices // self.tables.width // replicas
+            return np.asarray(int(parameters.sum()) // np.maximum(blocks, 1))
         return np.maximum(int(parameters.max()), -(-int(parameters.sum()) // stages))
 
-    def sync(self, weights: Ints, replicas: Ints, heights: Ints) -> Ints:
+    def sync(self, weights: Ints | Floats, replicas: Ints, heights: Ints) -> Ints:
         """Ticks that synchronisation takes at least, from its being linear in the bytes."""
         halvings = np.frexp(replicas)[1].astype(np.int64) - 1
         codes = halvings * (self.problem.levels + 1) + heights
@@ -112,31 +128,31 @@ class Bounds:
         return max(end - start - 1, 0) / max(most, 1), start
 
 
-def outer_choices(bounds: Bounds, spare: int) -> OuterChoices:
-    """Return the outer choices of a variant whose plans use ``spare`` blocks more than one for each stage."""
+def outer_choices(bounds: Bounds, *, sharded: bool) -> OuterChoices:
+    """Return the outer choices of a variant, for plans with at least one sharded stage or for plans with none."""
     tables, problem = bounds.tables, bounds.problem
     blocks = problem.cluster.devices // tables.width
-    stages = _allowed(problem, "stages", min(tables.layers, blocks - spare))
-    replicas = useful_replicas(problem, blocks // (1 + spare))
+    stages = _allowed(problem, "stages", min(tables.layers, blocks))
+    least = least_blocks(problem, tables.width, stages) if sharded else stages
+    stages, least = stages[least <= blocks], least[least <= blocks]
+    replicas = useful_replicas(problem, blocks)
     grid_stages, grid_replicas = (axis.ravel() for axis in np.meshgrid(stages, replicas, indexing="ij"))
-    fits = (grid_stages + spare) * grid_replicas <= blocks
-    grid_stages, grid_replicas = grid_stages[fits], grid_replicas[fits]
+    grid_least = np.repeat(least, len(replicas))
+    fits = grid_least * grid_replicas <= blocks
+    grid_stages, grid_replicas, grid_least = grid_stages[fits], grid_replicas[fits], grid_least[fits]
     rounds = -(-problem.training.microbatches // grid_replicas) + grid_stages - 1
-    last = (grid_replicas - 1) * (grid_stages + spare) * tables.width
-    heights = problem.cluster.spans(np.zeros_like(last), last) + 1
-    sync = bounds.sync(sync_weights(bounds, grid_stages, grid_replicas, spare), grid_replicas, heights)
+    heights = tables.heights(grid_replicas, grid_least * tables.width)
+    sync = bounds.sync(bounds.sync_weights(grid_stages, grid_replicas, sharded=sharded), grid_replicas, heights)
     return OuterChoices(grid_stages, grid_replicas, rounds, bounds.load[grid_stages] * rounds + sync)
 
 
-def sync_weights(bounds: Bounds, stages: Ints, replicas: Ints, spare: int) -> Ints:
-    """Least quanta that a plan has to synchronise.
-
-    Where ZeRO-3 divides them, no plan can do better than all parameters spread over all devices of a replica.
-    """
-    if spare == 0 or not bounds.problem.preset.sync_sharded or 3 not in bounds.problem.choices.zero:
-        return bounds.weights(stages)
-    blocks = bounds.problem.cluster.devices // bounds.tables.width // replicas
-    return int(bounds.tables.parameters.sum()) // np.maximum(blocks, 1)
+def least_blocks(problem: Problem, width: int, stages: Ints) -> Ints:
+    """Return the fewest blocks of a replica with at least one sharded stage; more than there are where none can."""
+    degrees = problem.zero_degrees(width)
+    if not degrees:
+        return np.full_like(stages, problem.cluster.devices + 1)
+    others = 1 if 0 in problem.choices.zero else degrees[0]
+    return (stages - 1) * others + degrees[0]
 
 
 def useful_replicas(problem: Problem, most: int) -> Ints:

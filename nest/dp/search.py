@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from nest.dp.outer import Bounds, OuterChoices, outer_choices
 from nest.dp.reason import why_infeasible
+from nest.dp.sharded import ShardedSearch
 from nest.dp.traceback import Incumbent
 from nest.dp.uniform import UniformSearch
+from nest.dp.watch import TimeUp, Watch
 from nest.plan import Plan
-from nest.result import Progress, Report
+from nest.result import Report
 from nest.tables import Tables
 from nest.units import NEVER
-
-REPORT_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,13 @@ class Engine(Protocol):
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
 
 
+Agenda: TypeAlias = list[tuple[Engine, OuterChoices]]
+
+
 def optimum(tables: Tables, deadline: float | None, report: Report | None) -> Outcome:
     """Find the best plan of a problem.
+
+    Plans without sharding come first: they are fast to settle, and their best is what sharding has to beat.
 
     Parameters
     ----------
@@ -54,47 +58,53 @@ def optimum(tables: Tables, deadline: float | None, report: Report | None) -> Ou
     report
         Called now and then.
     """
-    engines = _engines(tables)
-    bounds = np.concatenate([choices.bounds for _, choices in engines])
-    owner = np.repeat(np.arange(len(engines)), [len(choices.bounds) for _, choices in engines])
-    within = np.concatenate([np.arange(len(choices.bounds)) for _, choices in engines])
-    order = np.argsort(bounds, kind="stable")
     incumbent = Incumbent()
-    reported = time.perf_counter()
-    for settled, at in enumerate(order.tolist()):
-        if bounds[at] >= incumbent.objective:
-            break
-        now = time.perf_counter()
-        if deadline is not None and now > deadline:
-            return _stopped(incumbent, int(bounds[at]))
-        if report is not None and now - reported > REPORT_EVERY_S:
-            reported = now
-            report(_progress(settled, len(order), incumbent))
-        engine, choices = engines[owner[at]]
-        row = within[at]
-        engine.settle(int(choices.stages[row]), int(choices.replicas[row]), int(choices.rounds[row]), incumbent)
-    if report is not None:
-        report(_progress(len(order), len(order), incumbent))
+    watch = Watch(deadline, report, incumbent)
+    bounds = [Bounds(variant) for variant in tables.variants]
+    try:
+        sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]
+        least = min((choices.least for _, choices in sharded), default=NEVER)
+        if 0 in tables.problem.choices.zero:
+            plain: Agenda = [(UniformSearch(each, watch), outer_choices(each, sharded=False)) for each in bounds]
+            _settle_all(plain, watch, least)
+        watch.bound = least
+        engines = [ShardedSearch(each, choices, watch) for each, choices in sharded]
+        _settle_all([(engine, engine.choices) for engine in engines], watch, NEVER)
+    except TimeUp:
+        return _stopped(incumbent, watch.bound)
     if incumbent.objective == NEVER:
         return Outcome(None, None, None, True, why_infeasible(tables))
     return Outcome(incumbent.plan(), incumbent.objective, incumbent.objective, True, None)
 
 
-def _engines(tables: Tables) -> list[tuple[Engine, OuterChoices]]:
-    engines: list[tuple[Engine, OuterChoices]] = []
-    for variant in tables.variants:
-        bounds = Bounds(variant)
-        engines.append((UniformSearch(variant, bounds), outer_choices(bounds, 0)))
-    return engines
+def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
+    """Settle the outer choices of several engines by their bounds, until none can win.
+
+    Parameters
+    ----------
+    elsewhere
+        Least bound of what is not on this agenda.
+    """
+    if not agenda:
+        return
+    bounds = np.concatenate([choices.bounds for _, choices in agenda])
+    sizes = [len(choices.bounds) for _, choices in agenda]
+    owner = np.repeat(np.arange(len(agenda)), sizes)
+    within = np.concatenate([np.arange(size) for size in sizes])
+    incumbent = watch.incumbent
+    watch.total = len(bounds)
+    for settled, at in enumerate(np.argsort(bounds, kind="stable").tolist()):
+        if bounds[at] >= incumbent.objective:
+            return
+        watch.settled, watch.bound = settled, min(int(bounds[at]), elsewhere)
+        watch.check()
+        engine, choices = agenda[owner[at]]
+        row = within[at]
+        engine.settle(int(choices.stages[row]), int(choices.replicas[row]), int(choices.rounds[row]), incumbent)
 
 
 def _stopped(incumbent: Incumbent, bound: int) -> Outcome:
     reason = "the time limit was reached before the search was complete"
     if incumbent.objective == NEVER:
         return Outcome(None, None, bound, False, reason)
-    return Outcome(incumbent.plan(), incumbent.objective, bound, False, reason)
-
-
-def _progress(settled: int, total: int, incumbent: Incumbent) -> Progress:
-    best = None if incumbent.objective == NEVER else incumbent.objective
-    return Progress(settled, total, best)
+    return Outcome(incumbent.plan(), incumbent.objective, min(bound, incumbent.objective), False, reason)

@@ -19,8 +19,9 @@ from numpy.lib.stride_tricks import as_strided
 from nest.dp.outer import Bounds
 from nest.dp.profile import Pairs, replica_offsets, uniform_profile
 from nest.dp.traceback import Incumbent
+from nest.dp.watch import Watch
 from nest.plan import StageChoice
-from nest.tables import Band, VariantTables
+from nest.tables import Band
 from nest.units import NEVER, Ints
 
 _Node = tuple[int, int]
@@ -121,12 +122,15 @@ class UniformSearch:
 
     Parameters
     ----------
-    tables, bounds
+    bounds
         Of the variant.
+    watch
+        Of the search.
     """
 
-    def __init__(self, tables: VariantTables, bounds: Bounds) -> None:
-        self.tables, self.bounds, self.problem = tables, bounds, tables.problem
+    def __init__(self, bounds: Bounds, watch: Watch) -> None:
+        self.tables, self.bounds, self.problem = bounds.tables, bounds, bounds.tables.problem
+        self.watch = watch
         self._rows: dict[int, UniformRows] = {}
         self._profiles: dict[tuple[int, bytes], list[Pairs]] = {}
 
@@ -164,7 +168,7 @@ class UniformSearch:
             depth = self.tables.deepest_within(guess)
             rows = self._new_rows(depth)
             last = rows.last_row(profile)
-            if depth == self.tables.deepest or last.min() <= guess:
+            if depth >= self.tables.deepest or last.min() <= guess:
                 return rows, last
             guess *= 2
 
@@ -181,7 +185,7 @@ class UniformSearch:
         return self._rows[magnitude]
 
     def _new_rows(self, depth: int) -> UniformRows:
-        band = self.tables.band(depth)
+        band = self.tables.band(max(depth, 1))
         return UniformRows(band, band.most_in_flight(0, 1))
 
     def _with_first_sync(
@@ -213,7 +217,7 @@ class UniformSearch:
         From the least load on, each step forbids all stages as heavy as the best plan's heaviest. It ends when the
         load alone, with the least synchronisation possible, is no better than the incumbent.
         """
-        weights = self.bounds.weights(np.array([len(profile)]))
+        weights = self.bounds.sync_weights(np.array([len(profile)]), np.array([replicas]), sharded=False)
         least_sync = int(self.tables.syncs(weights, replicas, height)[0])
         load = int(rows.last_row(profile).min())
         while load < NEVER and load * rounds + least_sync < incumbent.objective:

@@ -1,0 +1,142 @@
+"""Where stages of different widths can lie, and which levels they then see.
+
+Positions are counted in blocks of the variant's width. What a stage sees depends on its position modulo a *cycle*
+only, because groups below the top level repeat; so the recursion keeps the position modulo the cycle, and the least
+number of blocks with which it is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+
+from nest.dp.profile import boundary_levels, replica_offsets, shifted_spans
+from nest.problem import Problem
+from nest.units import Ints
+
+Triple: TypeAlias = tuple[int, int, int]
+"""Levels of a stage's entry boundary, exit boundary and own block, in one replica."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Replicas that repeat after one of several strides which look alike.
+
+    Attributes
+    ----------
+    offsets
+        Where replicas start, within the largest group below the top.
+    cycle
+        Blocks after which positions look alike.
+    ends
+        Places within the cycle at which a replica may end, so that the next one starts as assumed.
+    budget
+        Most blocks of one replica.
+    height
+        Levels that the replica starts need to share a group, for strides up to the budget.
+    """
+
+    problem: Problem
+    width: int
+    offsets: Ints
+    cycle: int
+    ends: tuple[int, ...]
+    budget: int
+    height: int
+
+    @cached_property
+    def _places(self) -> Ints:
+        return np.arange(self.cycle, dtype=np.int64) * self.width
+
+    def classes(self, degree: int, degrees: tuple[int, ...]) -> LevelClasses:
+        """Return what a stage of ``degree`` blocks sees beside neighbours of each of ``degrees`` blocks, or none."""
+        own = degree * self.width
+        beside = np.array(degrees, dtype=np.int64)[:, None] * self.width
+        low, high = self._places[None, :], self._places[None, :] + own
+        block = shifted_spans(self.problem, self.offsets, self._places, self._places + own - 1)
+        out = boundary_levels(self.problem, self.offsets, low - beside, low + 0 * beside, own)
+        entry = boundary_levels(self.problem, self.offsets, low + 0 * beside, high + 0 * beside, beside)
+        none = np.zeros((len(self.offsets), 1, self.cycle), dtype=np.int64)
+        out, entry = np.concatenate([out, none], axis=1), np.concatenate([entry, none], axis=1)
+        base = self.problem.levels
+        codes = (entry[:, None, :, :] * base + out[:, :, None, :]) * base + block[:, None, None, :]
+        return LevelClasses.of(codes, base)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelClasses:
+    """Distinct sets of levels that a stage may see.
+
+    Attributes
+    ----------
+    triples
+        For each class the levels in all replicas.
+    of
+        Class by index of the exit neighbour's degree, index of the entry neighbour's degree (the last index of both
+        is for no neighbour), and place in the cycle.
+    """
+
+    triples: list[tuple[Triple, ...]]
+    which: Ints
+
+    @classmethod
+    def of(cls, codes: Ints, base: int) -> LevelClasses:
+        """Group codes ``(entry * base + exit) * base + block`` with one row per replica."""
+        flat = np.sort(codes.reshape(len(codes), -1), axis=0)
+        distinct, which = np.unique(flat, axis=1, return_inverse=True)
+        sets = [tuple(sorted(set(column))) for column in distinct.T.tolist()]
+        ids = {found: at for at, found in enumerate(dict.fromkeys(sets))}
+        renamed = np.array([ids[found] for found in sets], dtype=np.int64)[which.reshape(-1)]
+        triples = [tuple((c // base // base, c // base % base, c % base) for c in found) for found in ids]
+        return cls(triples, renamed.reshape(codes.shape[1:]))
+
+
+def layouts(problem: Problem, width: int, replicas: int, least: int) -> list[Layout]:
+    """Return every layout of ``replicas`` replicas of at least ``least`` blocks each, lowest height first."""
+    most = problem.cluster.devices // width // replicas
+    strides = np.arange(least, most + 1, dtype=np.int64)
+    last = (replicas - 1) * strides * width
+    heights = problem.cluster.spans(np.zeros_like(last), last) + 1
+    found = []
+    for height in np.unique(heights).tolist():
+        budget = int(strides[heights == height][-1])
+        for offsets, cycle, ends in _patterns(problem, width, replicas):
+            reach = min(cycle, budget + 1)  # a cycle longer than the budget is never completed
+            within = tuple(end for end in ends if end < reach)
+            if within:
+                found.append(Layout(problem, width, offsets, reach, within, budget, height))
+    return found
+
+
+def _patterns(problem: Problem, width: int, replicas: int) -> list[tuple[Ints, int, tuple[int, ...]]]:
+    """Return ``(offsets, cycle, ends)`` for each pattern in which replicas can start."""
+    sizes = problem.cluster.group_sizes
+    period = sizes[-2] if len(sizes) > 1 else 1
+    full = period // gcd(period, width)
+    if not problem.preset.all_replicas or replicas == 1:
+        return [(np.zeros(1, dtype=np.int64), full, tuple(range(full)))]
+    ends: dict[bytes, list[int]] = {}
+    patterns: dict[bytes, Ints] = {}
+    for end in range(full):
+        offsets = replica_offsets(problem, replicas, end * width)
+        patterns[offsets.tobytes()] = offsets
+        ends.setdefault(offsets.tobytes(), []).append(end)
+    return [(offsets, *_shortest(offsets, period, width, ends[key])) for key, offsets in patterns.items()]
+
+
+def _shortest(offsets: Ints, period: int, width: int, ends: list[int]) -> tuple[int, tuple[int, ...]]:
+    """Return the cycle of a pattern, and its ends within it.
+
+    Offsets that lie ``period / len(offsets)`` apart are the same after a shift by that much. Strides that make fewer of
+    them then end at the same places: they see no worse levels than assumed here, and are priced as they are.
+    """
+    step = period // len(offsets)
+    if len(offsets) * step == period and np.array_equal(offsets, np.arange(len(offsets)) * step):
+        cycle = step // gcd(step, width)
+    else:
+        cycle = period // gcd(period, width)
+    return cycle, tuple(sorted({end % cycle for end in ends}))

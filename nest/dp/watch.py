@@ -1,0 +1,57 @@
+"""Keeps the time of a search, and what is proven at any moment of it."""
+
+from __future__ import annotations
+
+import time
+
+from nest.dp.traceback import Incumbent
+from nest.result import Progress, Report
+from nest.units import NEVER
+
+REPORT_EVERY_S = 0.1
+
+
+class TimeUp(Exception):
+    """The deadline has passed."""
+
+
+class Watch:
+    """Time and progress of a search.
+
+    Parameters
+    ----------
+    deadline
+        Reading of `time.perf_counter` after which `check` raises; None for never.
+    report
+        Called with the progress, at most every `REPORT_EVERY_S`.
+    incumbent
+        The best plan so far.
+
+    Attributes
+    ----------
+    bound
+        No plan that is not settled yet is faster, in ticks.
+    """
+
+    def __init__(self, deadline: float | None, report: Report | None, incumbent: Incumbent) -> None:
+        self.deadline, self.report, self.incumbent = deadline, report, incumbent
+        self.bound, self.settled, self.total = 0, 0, 0
+        self._reported = time.perf_counter()
+
+    def check(self) -> None:
+        """Report now and then.
+
+        Raises
+        ------
+        TimeUp
+            After the deadline.
+        """
+        if self.deadline is None and self.report is None:
+            return
+        now = time.perf_counter()
+        if self.deadline is not None and now > self.deadline:
+            raise TimeUp
+        if self.report is not None and now - self._reported > REPORT_EVERY_S:
+            self._reported = now
+            best = self.incumbent.objective
+            self.report(Progress(self.settled, self.total, None if best == NEVER else best))

@@ -1,0 +1,65 @@
+"""Values that a choice may take, as files and settings write them: ``any``, ``4``, ``1,2``, ``8..16``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from nest.files.limits import MOST_COUNT
+from nest.files.words import show
+from nest.problem import Allowed
+
+GRAMMAR = r"^(any|[0-9]{1,10}(\.\.[0-9]{1,10})?(,[0-9]{1,10}(\.\.[0-9]{1,10})?)*)$"
+WIDEST_RANGE = 65_536
+ADVICE = 'whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included), or "any"'
+ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
+
+EVERY_ZERO = frozenset({0, 1, 2, 3})
+
+
+def parse_allowed(text: str) -> Allowed:
+    """Return the values that a text allows.
+
+    Raises
+    ------
+    ValueError
+        If it is none; the message says what is wrong with it, not what would be right.
+    """
+    if text == "any":
+        return None
+    values: set[int] = set()
+    for part in text.split(","):
+        values.update(_part(part.strip()))
+    return frozenset(values)
+
+
+def parse_zero(text: str) -> frozenset[int]:
+    """Return the ZeRO types that a text allows; raises `ValueError` like `parse_allowed`."""
+    if text in ("none", "any"):
+        return frozenset({0}) if text == "none" else EVERY_ZERO
+    values = set[int]()
+    for part in text.split(","):
+        values.update(_part(part.strip(), least=0, most=3))
+    return frozenset(values)
+
+
+def spell_allowed(values: Iterable[int]) -> int | list[int] | str:
+    """Return the shortest way to write some values in a file."""
+    ordered = sorted(values)
+    first, last = ordered[0], ordered[-1]
+    if len(ordered) > 2 and last - first == len(ordered) - 1 < WIDEST_RANGE:
+        return f"{first}..{last}"
+    return ordered if len(ordered) > 1 else first
+
+
+def _part(text: str, least: int = 1, most: int = MOST_COUNT) -> range:
+    """Return the values of one number or range."""
+    ends = re.fullmatch(r"([0-9]{1,10})(?:\.\.([0-9]{1,10}))?", text, re.ASCII)
+    if ends is None:
+        raise ValueError(f"{show(text)} is no whole number and no range")
+    low, high = int(ends[1]), int(ends[2] or ends[1])
+    if not least <= low <= high <= most:
+        raise ValueError(f"{text} is out of range" if low <= high else f"{text} is an empty range")
+    if high - low >= WIDEST_RANGE:
+        raise ValueError(f"{text} holds more than {WIDEST_RANGE} values")
+    return range(low, high + 1)

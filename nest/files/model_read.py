@@ -1,0 +1,201 @@
+"""The ``[model]`` table -> one layer graph for each variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from nest.errors import InvalidProblem
+from nest.files.faults import item, key
+from nest.files.limits import MOST_LAYERS
+from nest.files.schema import BytesRow, CostRow, EdgeTable, LayerRun, ModelTable
+from nest.files.variants import spell_variant, variant_of
+from nest.files.words import meant, show
+from nest.graph import Edge, Layer, LayerGraph, LayerId
+from nest.problem import Variant
+from nest.units import Number
+
+Key = TypeVar("Key", str, LayerId)
+
+Kinds: TypeAlias = Mapping[LayerId, str]
+"""Kind of each layer, in the order of the file."""
+
+Rows: TypeAlias = Mapping[LayerId, CostRow]
+"""Cost row of each layer under one variant."""
+
+
+class _Link(NamedTuple):
+    """An edge of every variant; ``sizes`` by variant, or None for the source's ``output_bytes``."""
+
+    source: LayerId
+    target: LayerId
+    sizes: Mapping[Variant, Number] | None = None
+
+
+def graphs_of(model: ModelTable) -> dict[Variant, LayerGraph]:
+    """Return the layer graph of each variant for which there are cost rows, in the order of the rows.
+
+    Raises
+    ------
+    InvalidProblem
+        If rows are missing, double or name no layer, or the edges make no connected graph without cycles.
+    """
+    kinds = _kinds(model.layers)
+    rows = _rows(model.costs, kinds)
+    links = _links(model, kinds, rows)
+    where = "model.skips" if model.edges is UNSET else "model.edges"
+    return {variant: _graph(kinds, rows[variant], links, variant, where) for variant in rows}
+
+
+def _kinds(runs: Sequence[LayerRun]) -> Kinds:
+    kinds: dict[LayerId, str] = {}
+    for at, run in enumerate(runs):
+        for name in _run_ids(run, item("model.layers", at), len(kinds)):
+            if name in kinds:
+                raise InvalidProblem(item("model.layers", at), f"id {show(name)} is used twice", "ids are unique")
+            kinds[name] = run.kind
+        if len(kinds) > MOST_LAYERS:
+            raise InvalidProblem("model.layers", f"{len(kinds)} layers", f"give at most {MOST_LAYERS}")
+    return kinds
+
+
+def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
+    given = [name for name in ("id", "ids", "first_id") if getattr(run, name) is not UNSET]
+    if len(given) > 1:
+        raise InvalidProblem(where, f"{' and '.join(given)} are both given", "give one of id, ids and first_id")
+    if given in (["id"], ["ids"]):
+        ids = [run.id] if run.id is not UNSET else run.ids
+        assert ids is not UNSET
+        if run.count not in (UNSET, len(ids)):
+            raise InvalidProblem(key(where, "count"), f"{run.count}, for {len(ids)} ids", "leave count out")
+        return ids
+    first = place if run.first_id is UNSET else run.first_id
+    return range(first, first + (1 if run.count is UNSET else run.count))
+
+
+def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, Rows]:
+    """Return the cost row of each layer, for each variant that has any row."""
+    by_kind: dict[Variant, dict[str, CostRow]] = {}
+    by_id: dict[Variant, dict[LayerId, CostRow]] = {}
+    known = set(kinds.values())
+    for at, row in enumerate(costs):
+        variant, where = variant_of(row), item("model.costs", at)
+        of_kind, of_id = by_kind.setdefault(variant, {}), by_id.setdefault(variant, {})
+        if row.ids is UNSET:
+            _enter(of_kind, _row_kind(row, known, where), row, where)
+        for name in _row_ids(row, kinds, where):
+            _enter(of_id, name, row, where)
+    return {variant: _complete(kinds, by_kind[variant], by_id[variant], variant) for variant in by_kind}
+
+
+def _row_kind(row: CostRow, known: set[str], where: str) -> str:
+    kind = "" if row.kind is UNSET else row.kind
+    if kind in known:
+        return kind
+    kinds = ", ".join(sorted(map(show, known)))
+    if row.kind is UNSET:
+        raise InvalidProblem(where, "neither kind nor ids are given", f"the kinds of the layers are {kinds}")
+    raise InvalidProblem(
+        key(where, "kind"), f"no layer is of kind {show(kind)}", meant(kind, known, f"the kinds are {kinds}")
+    )
+
+
+def _row_ids(row: CostRow, kinds: Kinds, where: str) -> Sequence[LayerId]:
+    if row.ids is UNSET:
+        return ()
+    if row.kind is not UNSET:
+        raise InvalidProblem(where, "kind and ids are both given", "give one of them")
+    for name in row.ids:
+        _known_layer(name, kinds, key(where, "ids"))
+    return row.ids
+
+
+def _enter(rows: dict[Key, CostRow], name: Key, row: CostRow, where: str) -> None:
+    if name in rows:
+        named = f"{'kind' if row.ids is UNSET else 'id'} {show(name)}"
+        raise InvalidProblem(where, f"a second row for {named} with {spell_variant(variant_of(row))}", "give one")
+    rows[name] = row
+
+
+def _complete(kinds: Kinds, by_kind: Mapping[str, CostRow], by_id: Rows, variant: Variant) -> Rows:
+    rows = {}
+    for name, kind in kinds.items():
+        row = by_id.get(name) or by_kind.get(kind)
+        if row is None:
+            what = f"no costs for layer {show(name)} (kind {show(kind)}) with {spell_variant(variant)}"
+            raise InvalidProblem("model.costs", what, "add a row")
+        rows[name] = row
+    return rows
+
+
+def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, Rows]) -> list[_Link]:
+    if model.edges is not UNSET:
+        if model.skips:
+            raise InvalidProblem("model.skips", "edges are given as well", "edges replace the chain: name all there")
+        return list(_table_links(model.edges, "model.edges", kinds, rows))
+    links = [_Link(source, target) for source, target in pairwise(kinds)]
+    links += _table_links(model.skips, "model.skips", kinds, rows)
+    place = {name: at for at, name in enumerate(kinds)}
+    return sorted(links, key=lambda link: (place[link.source], place[link.target]))
+
+
+def _table_links(
+    tables: Sequence[EdgeTable], where: str, kinds: Kinds, variants: Mapping[Variant, Rows]
+) -> Iterator[_Link]:
+    for at, table in enumerate(tables):
+        here = item(where, at)
+        _known_layer(table.source, kinds, key(here, "source"))
+        sizes = _sizes(table.bytes, key(here, "bytes"), variants)
+        for target in table.target if isinstance(table.target, list) else [table.target]:
+            _known_layer(target, kinds, key(here, "target"))
+            yield _Link(table.source, target, sizes)
+
+
+def _known_layer(name: LayerId, kinds: Kinds, where: str) -> None:
+    if name not in kinds:
+        remedy = "name the id of a layer"  # a number that is close to another says nothing
+        remedy = meant(name, kinds, remedy) if isinstance(name, str) else remedy
+        raise InvalidProblem(where, f"{show(name)} is no layer", remedy)
+
+
+def _sizes(
+    given: Number | list[BytesRow] | UnsetType, where: str, variants: Mapping[Variant, Rows]
+) -> Mapping[Variant, Number] | None:
+    if given is UNSET:
+        return None
+    if not isinstance(given, list):
+        return dict.fromkeys(variants, given)
+    sizes: dict[Variant, Number] = {}
+    for at, row in enumerate(given):
+        variant = variant_of(row)
+        if variant in sizes or variant not in variants:
+            what = "a second row for" if variant in sizes else "model.costs has no row with"
+            raise InvalidProblem(item(where, at), f"{what} {spell_variant(variant)}", "give one for each variant")
+        sizes[variant] = row.bytes
+    if missing := [variant for variant in variants if variant not in sizes]:
+        raise InvalidProblem(where, f"no row with {spell_variant(missing[0])}", "give one for each variant")
+    return sizes
+
+
+def _graph(kinds: Kinds, rows: Rows, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
+    layers = (
+        Layer(name, row.forward_s, row.backward_s, row.parameter_bytes, row.activation_bytes, kinds[name])
+        for name, row in rows.items()
+    )
+    edges = [Edge(link.source, link.target, _size(link, rows[link.source], variant)) for link in links]
+    try:
+        return LayerGraph.sort(layers, edges)
+    except InvalidProblem as fault:
+        raise InvalidProblem(where, fault.problem, fault.remedy) from None
+
+
+def _size(link: _Link, row: CostRow, variant: Variant) -> Number:
+    if link.sizes is not None:
+        return link.sizes[variant]
+    if row.output_bytes is UNSET:
+        what = f"no output_bytes for layer {show(link.source)} with {spell_variant(variant)}"
+        raise InvalidProblem("model.costs", what, f"give what it sends to layer {show(link.target)}, 0 if nothing")
+    return row.output_bytes

@@ -1,0 +1,191 @@
+"""Plans and results as files: JSON under the schemas ``nest.plan/1`` and ``nest.result/1``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
+
+from nest.errors import InvalidPlan
+from nest.files.disk import write_text
+from nest.files.document import Document
+from nest.files.faults import item, key
+from nest.files.limits import Bytes, Count, LayerName, Place, Switch
+from nest.files.schema import Table
+from nest.files.words import show
+from nest.plan import Arrangement, Plan, Sharding, ShardingKind, Stage
+from nest.problem import Variant
+from nest.result import Result
+
+PLAN_SCHEMA = "nest.plan/1"
+RESULT_SCHEMA = "nest.result/1"
+
+Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e18, description="seconds, a number from 0 on, or null")]
+
+
+class ShardingTable(Table):
+    """What a stage shards."""
+
+    kind: Annotated[ShardingKind, Meta(description='"none", "replicas" or "stage"')]
+    zero: Annotated[int, Meta(ge=0, le=3, description="a ZeRO type, 0 to 3")]
+    degree: Count
+
+
+class StageTable(Table):
+    """One stage; the judge's figures may be null or left out."""
+
+    layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
+    first_device: Place
+    devices: Count
+    recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')]
+    sharding: Annotated[ShardingTable, Meta(description="an object with kind, zero and degree")]
+    load_s: Load | None = None
+    memory_bytes: Bytes | None = None
+
+
+class PlanFile(Table):
+    """A plan."""
+
+    schema: Annotated[Literal["nest.plan/1"], Meta(description='"nest.plan/1", the version read here')]
+    microbatch: Count
+    tensor: Count
+    sequence: Switch
+    expert: Count
+    context: Count
+    replicas: Count
+    replica_stride: Count
+    arrangement: Annotated[Arrangement, Meta(description='"replica-major", "replica-major-reversed" or "stage-major"')]
+    schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
+    stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Read a plan, or the plan of a whole result.
+
+    Raises
+    ------
+    InvalidPlan
+        Naming file, key, value and remedy; also when the result holds no plan.
+    """
+    document = Document.read(path, InvalidPlan)
+    document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
+    if document.tree["schema"] != RESULT_SCHEMA:
+        return _plan(document, document.tree, "")
+    tree = document.tree.get("plan")
+    if tree is None:
+        status, reason = document.tree.get("status"), document.tree.get("reason")
+        document.fail("plan", f"the result holds none (status {show(status)}, reason {show(reason)})", "give another")
+    return _plan(document, tree, "plan")
+
+
+def write_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan, whole or not at all; raises `OSError` if the file cannot be written."""
+    write_text(path, _text(plan_document(plan)))
+
+
+def write_result(result: Result, path: str | Path) -> None:
+    """Write a result, whole or not at all; raises `OSError` if the file cannot be written."""
+    write_text(path, _text(result_document(result)))
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain objects under ``nest.plan/1``: seconds, bytes, layer ids as in the problem."""
+    variant = plan.variant
+    return {
+        "schema": PLAN_SCHEMA,
+        "microbatch": variant.microbatch,
+        "tensor": variant.tensor,
+        "sequence": variant.sequence,
+        "expert": variant.expert,
+        "context": variant.context,
+        "replicas": plan.replicas,
+        "replica_stride": plan.replica_stride,
+        "arrangement": plan.arrangement,
+        "schedule": plan.schedule,
+        "stages": [_stage_document(stage) for stage in plan.stages],
+    }
+
+
+def result_document(result: Result) -> dict[str, Any]:
+    """Return a result as plain objects under ``nest.result/1``.
+
+    ``objective`` is in the problem's own unit, ``objective_ticks`` and ``bound_ticks`` count ticks of ``tick_s``
+    seconds; what is not known is None.
+    """
+    return {
+        "schema": RESULT_SCHEMA,
+        "status": result.status.value,
+        "objective": result.objective,
+        "objective_ticks": result.objective_ticks,
+        "bound_ticks": result.bound_ticks,
+        "tick_s": result.time.tick_s,
+        "backend": result.backend,
+        "wall_s": result.wall_s,
+        "reason": result.reason,
+        "plan": None if result.plan is None else plan_document(result.plan),
+    }
+
+
+def _stage_document(stage: Stage) -> dict[str, Any]:
+    sharding = stage.sharding
+    return {
+        "layers": list(stage.layers),
+        "first_device": stage.first_device,
+        "devices": stage.devices,
+        "recompute": stage.recompute,
+        "sharding": {"kind": sharding.kind, "zero": sharding.zero, "degree": sharding.degree},
+        "load_s": stage.load_s,
+        "memory_bytes": stage.memory_bytes,
+    }
+
+
+def _plan(document: Document, tree: object, where: str) -> Plan:
+    table = document.convert(tree, PlanFile, where)
+    try:
+        stages = [_stage(stage, item(key(where, "stages"), at)) for at, stage in enumerate(table.stages)]
+    except InvalidPlan as fault:
+        raise fault.at(document.source) from None
+    return Plan(
+        variant=Variant(table.tensor, table.expert, table.context, table.sequence, table.microbatch),
+        replicas=table.replicas,
+        replica_stride=table.replica_stride,
+        stages=tuple(stages),
+        arrangement=table.arrangement,
+        schedule=table.schedule,
+    )
+
+
+def _stage(table: StageTable, where: str) -> Stage:
+    try:
+        sharding = Sharding(table.sharding.kind, table.sharding.zero, table.sharding.degree)
+    except InvalidPlan as fault:
+        raise InvalidPlan(key(where, "sharding"), fault.problem, fault.remedy) from None
+    return Stage(
+        layers=tuple(table.layers),
+        first_device=table.first_device,
+        devices=table.devices,
+        recompute=table.recompute,
+        sharding=sharding,
+        load_s=table.load_s,
+        memory_bytes=table.memory_bytes,
+    )
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return f"{_json(document)}\n"
+
+
+def _json(value: Any, indent: str = "") -> str:
+    """Return JSON with one line for each key of a document, and one for each stage."""
+    inside = f"{indent}  "
+    if isinstance(value, dict) and "schema" in value:
+        rows = [f"{json.dumps(name)}: {_json(entry, inside)}" for name, entry in value.items()]
+    elif isinstance(value, list):
+        rows = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in value]
+    else:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return "\n".join([opening, ",\n".join(f"{inside}{row}" for row in rows), f"{indent}{closing}"])

@@ -1,0 +1,29 @@
+"""Reading a problem: which of the formats a file is in, told by its content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nest.files.artifact import MARKS, artifact_problem
+from nest.files.document import Document
+from nest.files.problem_read import problem_of
+from nest.files.schema import SCHEMA
+from nest.problem import Problem
+
+
+def read_problem(path: str | Path) -> Problem:
+    """Read a problem: our format, as TOML or as JSON, or a JSON input of the artifact of arXiv 2603.06798.
+
+    The content decides which it is, not the name of the file. Of two equal keys in one JSON object the later counts,
+    as in Python; in TOML they are an error.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming file, key, value and remedy.
+    """
+    document = Document.read(path)
+    if document.is_json and "schema" not in document.keys and not document.keys.isdisjoint(MARKS):
+        return artifact_problem(document)
+    document.require_schema(SCHEMA, f", or the artifact's own keys ({', '.join(MARKS)}, ...)")
+    return problem_of(document)

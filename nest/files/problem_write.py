@@ -1,0 +1,85 @@
+"""`nest.problem.Problem` -> our problem format, as TOML that people like to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nest.cluster import Cluster
+from nest.errors import InvalidProblem
+from nest.files.allowed import EVERY_ZERO, spell_allowed
+from nest.files.disk import write_text
+from nest.files.model_write import model_lines
+from nest.files.schema import SCHEMA
+from nest.files.toml import Values, assignments, block, listing, size
+from nest.presets import PRESETS
+from nest.problem import Choices, Problem
+
+
+def write_problem(problem: Problem, path: str | Path) -> None:
+    """Write a problem in our format, whole or not at all.
+
+    Raises
+    ------
+    InvalidProblem
+        If the format cannot express it: a preset of one's own, or variants that differ in layers or edges.
+    OSError
+        If the file cannot be written.
+    """
+    write_text(path, problem_text(problem))
+
+
+def problem_text(problem: Problem) -> str:
+    """Return a problem in our format; raises `InvalidProblem` as `write_problem` does."""
+    return "\n".join([*_lines(problem), ""])
+
+
+def _lines(problem: Problem) -> Iterator[str]:
+    if PRESETS.get(problem.preset.name) != problem.preset:
+        raise InvalidProblem("preset", f"{problem.preset.name!r} is no preset known by name", "use a named preset")
+    head: Values = {"schema": SCHEMA, "name": problem.name, "source": problem.source, "preset": problem.preset.name}
+    yield from assignments({name: value for name, value in head.items() if name != "source" or value})
+    if problem.time_unit_s != 1.0:
+        yield f"time_unit_s = {problem.time_unit_s!r}  # unit of the objective; times in this file are seconds"
+    yield from block("[cluster]", _cluster(problem.cluster))
+    yield from listing("levels", [_level(problem.cluster, at) for at in range(len(problem.cluster.levels))])
+    training = problem.training
+    yield from block("[training]", {"microbatches": training.microbatches, "optimizer": training.optimizer})
+    yield from block("[choices]", _choices(problem.choices))
+    yield from model_lines(problem.graphs)
+
+
+def _cluster(cluster: Cluster) -> Values:
+    name: Values = {"name": cluster.name} if cluster.name else {}
+    return name | {"devices": cluster.devices, "hbm_bytes": size(cluster.hbm_bytes)}
+
+
+def _level(cluster: Cluster, at: int) -> Values:
+    level = cluster.levels[at]
+    name: Values = {"name": level.name} if level.name else {}
+    figures: Values = {
+        "fanout": level.fanout,
+        "bandwidth_bytes_per_s": size(level.bandwidth_bytes_per_s),
+        "latency_s": float(level.latency_s),
+    }
+    return name | figures
+
+
+def _choices(choices: Choices) -> Values:
+    """Return what restricts the solver, and always sharding and recomputation, which decide what fits."""
+    values: Values = {}
+    for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
+        allowed = getattr(choices, name)
+        if allowed is not None:
+            values[name] = spell_allowed(allowed)
+    if choices.sequence is not None:
+        values["sequence"] = choices.sequence
+    return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
+
+
+def _zero(zero: frozenset[int]) -> int | list[int] | str:
+    if zero == EVERY_ZERO:
+        return "any"
+    if zero == {0}:
+        return "none"
+    return sorted(zero) if len(zero) > 1 else min(zero)

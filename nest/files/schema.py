@@ -1,0 +1,173 @@
+"""Our problem format, declared: what a file may hold, from which the readers check and the JSON Schema is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from nest.files.allowed import ADVICE, GRAMMAR, ZERO_ADVICE
+from nest.files.limits import (
+    MOST_LAYERS,
+    Bandwidth,
+    Bytes,
+    Capacity,
+    Count,
+    LayerName,
+    Seconds,
+    Switch,
+    Text,
+    WholeId,
+)
+
+SCHEMA = "nest.problem/1"
+
+AllowedValues: TypeAlias = Annotated[
+    Count | Annotated[list[Count], Meta(min_length=1)] | Annotated[str, Meta(pattern=GRAMMAR)],
+    Meta(description=ADVICE),
+]
+ZeroType: TypeAlias = Annotated[int, Meta(ge=0, le=3)]
+ZeroTypes: TypeAlias = Annotated[
+    ZeroType | Annotated[list[ZeroType], Meta(min_length=1)] | Literal["none", "any"], Meta(description=ZERO_ADVICE)
+]
+LayerNames: TypeAlias = Annotated[list[LayerName], Meta(min_length=1, description="a list of layer ids")]
+RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
+
+
+class Table(Struct, forbid_unknown_fields=True):
+    """A table of our formats: unknown keys are errors."""
+
+
+class LevelTable(Table):
+    """One level of the network: how many groups of the level below it joins, and what a path across it gives."""
+
+    fanout: Count
+    bandwidth_bytes_per_s: Bandwidth
+    latency_s: Seconds
+    name: Text = ""
+
+
+class ClusterTable(Table):
+    """The cluster: devices on a line under a tree of network levels, innermost first."""
+
+    devices: Count
+    hbm_bytes: Capacity
+    levels: Annotated[
+        list[LevelTable], Meta(min_length=1, max_length=32, description="a list of 1 to 32 levels, innermost first")
+    ]
+    name: Text = ""
+
+
+class TrainingTable(Table):
+    """One iteration: how many microbatches, and the optimizer that follows."""
+
+    microbatches: Count
+    optimizer: Annotated[Literal["sgd", "adam"], Meta(description='"sgd" or "adam"')]
+
+
+class ChoicesTable(Table):
+    """What the solver may choose; everything that is not named is free, recomputation is off."""
+
+    tensor: AllowedValues = "any"
+    expert: AllowedValues = "any"
+    context: AllowedValues = "any"
+    microbatch: AllowedValues = "any"
+    sequence: Annotated[bool | Literal["any"], Meta(description='true, false or "any"')] = "any"
+    replicas: AllowedValues = "any"
+    stages: AllowedValues = "any"
+    zero: ZeroTypes = "any"
+    zero_degree: AllowedValues = "any"
+    recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
+
+
+class LayerRun(Table):
+    """Layers of one kind in a row: one with its ``id``, several with ``ids``, or ``count`` from ``first_id`` on.
+
+    Without any of the three the ids are the places of the layers, counted from 0.
+    """
+
+    kind: Text = ""
+    id: LayerName | UnsetType = UNSET
+    ids: LayerNames | UnsetType = UNSET
+    first_id: WholeId | UnsetType = UNSET
+    count: RunLength | UnsetType = UNSET
+
+
+class VariantKeys(Table):
+    """Widths and microbatch for which a figure holds."""
+
+    tensor: Count = 1
+    expert: Count = 1
+    context: Count = 1
+    sequence: Switch = False
+    microbatch: Count = 1
+
+
+class CostRow(VariantKeys, kw_only=True):
+    """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
+
+    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise.
+    """
+
+    forward_s: Seconds
+    backward_s: Seconds
+    parameter_bytes: Bytes
+    activation_bytes: Bytes
+    output_bytes: Bytes | UnsetType = UNSET
+    kind: Text | UnsetType = UNSET
+    ids: LayerNames | UnsetType = UNSET
+
+
+class BytesRow(VariantKeys, kw_only=True):
+    """Bytes that an edge carries under one variant."""
+
+    bytes: Bytes
+
+
+EdgeBytes: TypeAlias = Annotated[
+    Bytes | Annotated[list[BytesRow], Meta(min_length=1)],
+    Meta(description="bytes, or a list of tables with the bytes of every variant"),
+]
+
+
+class EdgeTable(Table):
+    """Tensors from one layer to another, or to several; they carry the source's ``output_bytes`` if not given."""
+
+    source: LayerName
+    target: Annotated[LayerName | LayerNames, Meta(description="the id of a layer, or a list of ids")]
+    bytes: EdgeBytes | UnsetType = UNSET
+
+
+class ModelTable(Table):
+    """The model: its layers, the costs of each kind under each variant, and the tensors between layers.
+
+    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it.
+    """
+
+    layers: Annotated[list[LayerRun], Meta(min_length=1, description="a list of layers, at least one")]
+    costs: Annotated[list[CostRow], Meta(min_length=1, description="a list of cost rows, at least one")]
+    skips: Annotated[list[EdgeTable], Meta(description="a list of edges")] = field(default_factory=list)
+    edges: Annotated[list[EdgeTable], Meta(description="a list of edges")] | UnsetType = UNSET
+
+
+class ProblemFile(Table):
+    """A problem for `nest`: model, cluster, training, choices. Times are seconds, sizes bytes."""
+
+    schema: Annotated[Literal["nest.problem/1"], Meta(description='"nest.problem/1", the version read here')]
+    preset: Annotated[str, Meta(description='a preset, "paper" or "artifact"')]
+    cluster: Annotated[ClusterTable, Meta(description="a table of the cluster")]
+    training: Annotated[TrainingTable, Meta(description="a table of the training")]
+    model: Annotated[ModelTable, Meta(description="a table of the model")]
+    choices: ChoicesTable = field(default_factory=ChoicesTable)
+    name: Text | UnsetType = UNSET
+    source: Text = ""
+    time_unit_s: Annotated[
+        float, Meta(ge=1e-12, le=1e9, description="the unit of the objective in seconds, from 1e-12 to 1e9")
+    ] = 1.0
+
+
+def problem_schema() -> dict[str, Any]:
+    """Return the JSON Schema of our problem format, as published in ``docs/problem.schema.json``."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"Problem file of nest, {SCHEMA}"}
+    return head | msgspec.json.schema(ProblemFile)

@@ -1,0 +1,63 @@
+"""``KEY=VALUE`` settings that replace choices of a problem, as the command line's ``--set`` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nest.errors import InvalidProblem
+from nest.files.allowed import ADVICE, ZERO_ADVICE, parse_allowed, parse_zero
+from nest.files.words import meant, show
+from nest.problem import Problem
+
+
+def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
+    """Return the problem with some choices replaced; of two settings of one key the later counts.
+
+    Parameters
+    ----------
+    settings
+        Such as ``zero=none``, ``tensor=1,2``, ``stages=8..16`` (both ends included), ``recompute=full``,
+        ``sequence=true``; ``any`` frees a choice.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the setting, what is wrong with it, and what would be right.
+    """
+    changes = dict(map(_change, settings))
+    try:
+        return problem.with_choices(**changes)
+    except InvalidProblem as fault:
+        raise InvalidProblem(f"--set {' '.join(settings)}", fault.problem, fault.remedy) from None
+
+
+def _change(setting: str) -> tuple[str, object]:
+    """Return the choice that a setting names, and its value."""
+    name, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals:
+        raise InvalidProblem(f"--set {setting}".rstrip(), "no KEY=VALUE", "write it as in zero=none or tensor=1,2")
+    if name not in PARSERS:
+        raise InvalidProblem(
+            f"--set {setting}",
+            f"{show(name)} is no choice",
+            meant(name, PARSERS, f"the choices are {', '.join(PARSERS)}"),
+        )
+    parse, advice = PARSERS[name]
+    try:
+        return name, parse(text)
+    except (ValueError, KeyError) as fault:
+        problem = f"{show(text)} is none of its values" if isinstance(fault, KeyError) else str(fault)
+        raise InvalidProblem(f"--set {setting}", problem, f"give {advice}") from None
+
+
+Parser = tuple[Callable[[str], object], str]
+"""How to read the value of a choice, and what would be right."""
+
+PARSERS: Mapping[str, Parser] = {
+    **dict.fromkeys(("tensor", "expert", "context", "microbatch"), (parse_allowed, ADVICE)),
+    "sequence": ({"true": True, "false": False, "any": None}.__getitem__, "true, false or any"),
+    **dict.fromkeys(("replicas", "stages"), (parse_allowed, ADVICE)),
+    "zero": (parse_zero, ZERO_ADVICE),
+    "zero_degree": (parse_allowed, ADVICE),
+    "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
+}

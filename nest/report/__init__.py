@@ -1,0 +1,1 @@
+"""What people and programs read: figures, JSON documents, and text for a terminal."""

@@ -1,0 +1,79 @@
+"""What was read: the figures of a problem by which a person checks that the file says what it should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from nest.graph import LayerGraph
+from nest.problem import Choices, Problem, Variant
+from nest.report.space import plans_of
+from nest.units import Number
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFacts:
+    """Sums over all layers of one allowed variant, for one microbatch on one device of each stage.
+
+    Parameters
+    ----------
+    plans
+        How many plans of this variant fit on the devices.
+    """
+
+    variant: Variant
+    layers: int
+    parameter_bytes: Number
+    activation_bytes: Number
+    forward_s: float
+    backward_s: float
+    plans: int
+
+
+def variant_facts(problem: Problem) -> tuple[VariantFacts, ...]:
+    """Return the facts of each variant that the choices allow."""
+    return tuple(_facts(variant, problem.graphs[variant], plans) for variant, plans in plans_of(problem).items())
+
+
+def choice_values(choices: Choices) -> dict[str, object]:
+    """Return the choices by name, sets as ascending lists; None where every value is allowed."""
+    values = {spec.name: getattr(choices, spec.name) for spec in fields(choices)}
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()}
+
+
+def problem_facts(problem: Problem) -> dict[str, object]:
+    """Return everything `nest show` says, ready for JSON."""
+    cluster, training = problem.cluster, problem.training
+    variants = variant_facts(problem)
+    return {
+        "name": problem.name,
+        "source": problem.source,
+        "preset": problem.preset.name,
+        "time_unit_s": problem.time_unit_s,
+        "variants": [_variant_document(facts) for facts in variants],
+        "cluster": {
+            "name": cluster.name,
+            "devices": cluster.devices,
+            "hbm_bytes": cluster.hbm_bytes,
+            "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
+        },
+        "training": {"microbatches": training.microbatches, "optimizer": training.optimizer},
+        "choices": choice_values(problem.choices),
+        "plans": sum(facts.plans for facts in variants),
+    }
+
+
+def _facts(variant: Variant, graph: LayerGraph, plans: int) -> VariantFacts:
+    return VariantFacts(
+        variant=variant,
+        layers=len(graph),
+        parameter_bytes=sum(layer.parameter_bytes for layer in graph.layers),
+        activation_bytes=sum(layer.activation_bytes for layer in graph.layers),
+        forward_s=sum(layer.forward_s for layer in graph.layers),
+        backward_s=sum(layer.backward_s for layer in graph.layers),
+        plans=plans,
+    )
+
+
+def _variant_document(facts: VariantFacts) -> dict[str, object]:
+    variant = {spec.name: getattr(facts.variant, spec.name) for spec in fields(facts.variant)}
+    return variant | {spec.name: getattr(facts, spec.name) for spec in fields(facts) if spec.name != "variant"}

@@ -1,0 +1,101 @@
+"""What is worth knowing about a priced plan, for people and programs alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from nest.cost.schedule import rounds
+from nest.evaluate import Evaluation
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.units import Number
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """A plan that the judge could price, and the figures that follow; times in seconds.
+
+    `iteration_s` is ``load_s * rounds + sync_s``.
+    """
+
+    problem: Problem
+    plan: Plan
+    evaluation: Evaluation
+    objective_ticks: int
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan, evaluation: Evaluation) -> PricedPlan | None:
+        """Return the plan with its price, or None if it has none."""
+        ticks = evaluation.objective_ticks
+        return None if ticks is None else cls(problem, plan, evaluation, ticks)
+
+    def seconds(self, ticks: int) -> float:
+        """Return ticks in seconds."""
+        return self.evaluation.scale.time.seconds(ticks)
+
+    @property
+    def iteration_s(self) -> float:
+        """The objective."""
+        return self.seconds(self.objective_ticks)
+
+    @property
+    def objective(self) -> float:
+        """The objective in the problem's own unit of time."""
+        return self.iteration_s / self.problem.time_unit_s
+
+    @property
+    def load_s(self) -> float:
+        """Load of the slowest stage."""
+        return self.seconds(self._load)
+
+    @property
+    def rounds(self) -> int:
+        """How many times the slowest stage's load counts."""
+        return rounds(self.problem.training.microbatches, self.plan.replicas, len(self.plan.stages))
+
+    @property
+    def sync_s(self) -> float:
+        """Gradient synchronisation that the iteration waits for."""
+        return self.seconds(self.objective_ticks - self._load * self.rounds)
+
+    @property
+    def slowest(self) -> tuple[int, ...]:
+        """Stages with the largest load, ascending."""
+        return tuple(at for at, stage in enumerate(self.evaluation.stages) if stage.load == self._load)
+
+    @property
+    def fullest(self) -> tuple[int, Number]:
+        """The first stage that needs the most memory, and how many bytes."""
+        sizes = self.evaluation.memory_bytes
+        return sizes.index(max(sizes)), max(sizes)
+
+    @property
+    def devices_used(self) -> int:
+        """Devices from the first of the cluster to the last that the plan occupies."""
+        end = max(stage.first_device + stage.devices for stage in self.plan.stages)
+        return end + (self.plan.replicas - 1) * self.plan.replica_stride
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of one replica."""
+        return -(-self.problem.training.microbatches // self.plan.replicas)
+
+    @cached_property
+    def boundaries(self) -> tuple[int, ...]:
+        """Network level between each stage and the next, the highest of the replicas that count."""
+        preset, stages = self.problem.preset, self.plan.stages
+        starts = np.arange(self.plan.replicas if preset.all_replicas else 1, dtype=np.int64) * self.plan.replica_stride
+        levels = []
+        for upper, lower in pairwise(stages):
+            last = upper.first_device + (0 if preset.boundary == "first" else upper.devices - 1)
+            spans = self.problem.cluster.spans(starts + lower.first_device, starts + last)
+            levels.append(int(spans.max()))
+        return tuple(levels)
+
+    @property
+    def _load(self) -> int:
+        return max(stage.load for stage in self.evaluation.stages)

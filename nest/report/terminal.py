@@ -1,0 +1,214 @@
+"""Text for a terminal: a plan as a table with its summary below, and what was read from a problem.
+
+Every function returns the text; printing is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from nest.evaluate import Evaluation, Violation, evaluate
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.report.facts import VariantFacts, choice_values, variant_facts
+from nest.report.figures import PricedPlan
+from nest.report.format import bandwidth, count, counted, duration, level_name, percent, short_widths, size, widths
+from nest.report.layout import Screen, Summary, number_table, render
+from nest.report.stage_table import stage_table
+from nest.report.verdict import Difference, differences
+from nest.result import Result, Status
+from nest.units import Number
+
+_SHOWN_LINES = 4
+"""Of many findings of one kind so many are listed, the rest is counted."""
+
+_WIDTHS_NOTE = "Widths: tensor x expert x context. Sizes and times: one device, all layers."
+
+_STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow", Status.INFEASIBLE: "red", Status.UNKNOWN: "red"}
+
+
+def solution_text(problem: Problem, result: Result, screen: Screen) -> str:
+    """Return what a solver answered: the plan, if there is one, and how good it is."""
+    priced = None
+    if result.plan is not None:
+        priced = PricedPlan.of(problem, result.plan, evaluate(problem, result.plan))
+    summary = Summary()
+    summary.add("Problem", _title(problem))
+    summary.add("Status", _status(result), _STYLES[result.status])
+    parts = _plan_parts(priced, summary)
+    summary.add("Bound", _bound(result))
+    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
+    return render(screen, *parts, summary.table)
+
+
+def verdict_text(
+    problem: Problem, plan: Plan, evaluation: Evaluation, screen: Screen, objective: Number | None = None
+) -> str:
+    """Return what the judge found: the plan's figures, the rules it breaks, and the claims that do not hold.
+
+    Parameters
+    ----------
+    objective
+        Claimed objective in the problem's unit of time, where the file holds one.
+    """
+    priced = PricedPlan.of(problem, plan, evaluation)
+    summary = Summary()
+    summary.add("Problem", _title(problem))
+    summary.add("Verdict", _verdict(evaluation), "green" if evaluation.legal else "red")
+    parts = _plan_parts(priced, summary)
+    summary.extend("Broken", _broken(evaluation.violations), "red")
+    claims = [_differing(claim) for claim in differences(priced, objective)]
+    summary.extend("Differs", _shortened(claims), "yellow")
+    return render(screen, *parts, summary.table)
+
+
+def problem_text(problem: Problem, screen: Screen) -> str:
+    """Return what was read from a problem's file."""
+    facts = variant_facts(problem)
+    summary = Summary()
+    summary.add("Problem", problem.name)
+    summary.add("Source", problem.source)
+    summary.add("Preset", problem.preset.name)
+    summary.add("Cluster", _cluster(problem))
+    summary.add("Training", f"{counted(problem.training.microbatches, 'microbatch')}, {problem.training.optimizer}")
+    summary.add("Choices", _choices(problem))
+    summary.add("Space", f"{count(sum(variant.plans for variant in facts))} plans fit on the devices")
+    return render(screen, summary.table, "", _level_table(problem), "", _variant_table(facts), _WIDTHS_NOTE)
+
+
+def _title(problem: Problem) -> str:
+    return f"{problem.name} on {counted(problem.cluster.devices, 'device')}, preset {problem.preset.name}"
+
+
+def _status(result: Result) -> str:
+    why = f": {result.reason}" if result.reason else ""
+    if result.status is Status.OPTIMAL:
+        return "optimal: proven, no plan of the space is faster"
+    if result.status is Status.FEASIBLE:
+        return f"feasible, not proven optimal{why}"
+    if result.status is Status.INFEASIBLE:
+        return f"infeasible{why}"
+    return f"unknown, no plan found yet{why}"
+
+
+def _bound(result: Result) -> str:
+    """Say what is proven about every plan of the space."""
+    if result.bound_ticks is None:
+        return ""
+    text = f"{duration(result.time.seconds(result.bound_ticks))}, proven: no plan takes less"
+    if result.objective_ticks is None or result.bound_ticks <= 0:
+        return text
+    gap = (result.objective_ticks - result.bound_ticks) / result.bound_ticks
+    return f"{text} (gap {100 * gap:.2g} %)"
+
+
+def _verdict(evaluation: Evaluation) -> str:
+    if evaluation.legal:
+        return "legal: the plan keeps every rule"
+    rules = dict.fromkeys(violation.rule for violation in evaluation.violations)
+    return f"breaks the rule{'s' if len(rules) > 1 else ''} {', '.join(rules)}"
+
+
+def _broken(violations: Iterable[Violation]) -> Iterator[str]:
+    """Yield a line for each broken rule, or few lines where it is broken often."""
+    for _, group in groupby(sorted(violations, key=lambda each: each.rule), key=lambda each: each.rule):
+        yield from _shortened([f"{violation.rule}: {violation.message}" for violation in group])
+
+
+def _differing(claim: Difference) -> str:
+    return f"{claim.where}: claimed {claim.claimed:.10g}, judged {claim.judged:.10g}"
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_SHOWN_LINES]
+    if len(lines) > _SHOWN_LINES:
+        yield f"and {len(lines) - _SHOWN_LINES} more"
+
+
+def _plan_parts(priced: PricedPlan | None, summary: Summary) -> list[RenderableType]:
+    """Return the table of a plan, and add its figures to the summary."""
+    if priced is None:
+        return []
+    plan, problem = priced.plan, priced.problem
+    summary.add("Iteration", f"{duration(priced.iteration_s)}{_own_unit(priced)}")
+    summary.add("Iteration", f"= {_terms(priced)}")
+    stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
+    summary.add("Plan", f"{widths(plan.variant)}, {stages}, {replicas}")
+    used, devices = priced.devices_used, problem.cluster.devices
+    apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
+    summary.add("Devices", f"{count(used)} of {count(devices)} ({percent(used, devices)}){apart}")
+    (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
+    summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
+    summary.add("Binds", _binding(priced))
+    return [stage_table(priced), ""]
+
+
+def _own_unit(priced: PricedPlan) -> str:
+    unit = priced.problem.time_unit_s
+    return "" if unit == 1 else f" ({priced.objective:.10g} in the input's unit of {duration(unit)})"
+
+
+def _terms(priced: PricedPlan) -> str:
+    """Spell the sum that makes the iteration."""
+    microbatches, fill = counted(priced.microbatches, "microbatch"), len(priced.plan.stages) - 1
+    sync = f" + {duration(priced.sync_s)} sync" if priced.sync_s else ""
+    return f"{duration(priced.load_s)} x ({microbatches} + {fill} to fill){sync}"
+
+
+def _binding(priced: PricedPlan) -> str:
+    """Name the slowest stage and what its time goes to."""
+    at, *others = priced.slowest
+    judged = priced.evaluation.stages[at]
+    terms = {"forward": judged.forward, "backward": judged.backward, "sharding": judged.sharding}
+    spent = [f"{name} {duration(priced.seconds(ticks))}" for name, ticks in terms.items() if ticks]
+    alike = f" (* with {counted(len(others), 'other')})" if others else " (*)"
+    return f"stage {at}{alike}: {', '.join(spent) or 'no time at all'}"
+
+
+def _cluster(problem: Problem) -> str:
+    cluster = problem.cluster
+    name = f"{cluster.name}: " if cluster.name else ""
+    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}"
+
+
+def _choices(problem: Problem) -> str:
+    """List what is not free to choose."""
+    values = choice_values(problem.choices).items()
+    fixed = [f"{name} {_choice(value)}" for name, value in values if value not in (None, [0, 1, 2, 3])]
+    return "; ".join([*fixed, "everything else free"])
+
+
+def _choice(value: object) -> str:
+    return ", ".join(str(each) for each in value) if isinstance(value, list) else str(value).lower()
+
+
+def _level_table(problem: Problem) -> Table:
+    table = number_table("Level", "Fan-out", "Devices", "Bandwidth", "Latency")
+    for at, level in enumerate(problem.cluster.levels):
+        table.add_row(
+            level_name(problem.cluster, at),
+            count(level.fanout),
+            count(problem.cluster.group_sizes[at]),
+            bandwidth(level.bandwidth_bytes_per_s),
+            duration(level.latency_s),
+        )
+    return table
+
+
+def _variant_table(facts: Iterable[VariantFacts]) -> Table:
+    table = number_table("Widths", "Layers", "Parameters", "Activations", "Forward", "Backward", "Plans")
+    for each in facts:
+        table.add_row(
+            short_widths(each.variant),
+            count(each.layers),
+            size(each.parameter_bytes, aligned=True),
+            size(each.activation_bytes, aligned=True),
+            duration(each.forward_s, aligned=True),
+            duration(each.backward_s, aligned=True),
+            count(each.plans),
+        )
+    return table

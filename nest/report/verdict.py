@@ -1,0 +1,87 @@
+"""The judge's findings on a plan from a file: price, figures by stage, broken rules, claims that do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from nest.evaluate import Evaluation
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.report.figures import PricedPlan
+from nest.units import RELATIVE_ERROR, Number
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that the plan's file claims, and its judged value."""
+
+    where: str
+    claimed: Number
+    judged: Number
+
+
+def differences(priced: PricedPlan | None, objective: Number | None = None) -> list[Difference]:
+    """Return the claims that are off by more than rounding; what is not claimed, or not priced, is no difference.
+
+    Parameters
+    ----------
+    objective
+        Claimed objective in the problem's unit of time, where the file holds one.
+    """
+    if priced is None:
+        return []
+    claims = [] if objective is None else [Difference("objective", objective, priced.objective)]
+    claims += _stage_claims(priced)
+    return [claim for claim in claims if abs(claim.claimed - claim.judged) > RELATIVE_ERROR * abs(claim.judged)]
+
+
+def verdict_document(
+    problem: Problem, plan: Plan, evaluation: Evaluation, objective: Number | None = None
+) -> dict[str, object]:
+    """Return everything `nest evaluate` says, ready for JSON; ``objective`` is the claimed one, as in `differences`."""
+    priced = PricedPlan.of(problem, plan, evaluation)
+    return {
+        "problem": problem.name,
+        "preset": problem.preset.name,
+        "legal": evaluation.legal,
+        "objective": None if priced is None else priced.objective,
+        "objective_ticks": evaluation.objective_ticks,
+        "tick_s": evaluation.scale.time.tick_s,
+        "violations": [asdict(violation) for violation in evaluation.violations],
+        "differences": [asdict(difference) for difference in differences(priced, objective)],
+        "iteration": None if priced is None else _iteration(priced),
+        "stages": [] if priced is None else _stages(priced),
+    }
+
+
+def _stage_claims(priced: PricedPlan) -> Iterator[Difference]:
+    judged = priced.evaluation
+    figures = zip(priced.plan.stages, judged.loads_s, judged.memory_bytes, strict=True)
+    for at, (stage, load_s, memory_bytes) in enumerate(figures):
+        if stage.load_s is not None:
+            yield Difference(f"stages[{at}].load_s", stage.load_s, load_s)
+        if stage.memory_bytes is not None:
+            yield Difference(f"stages[{at}].memory_bytes", stage.memory_bytes, memory_bytes)
+
+
+def _iteration(priced: PricedPlan) -> dict[str, object]:
+    """Return the terms of the objective and what they rest on."""
+    names = ("iteration_s", "load_s", "rounds", "sync_s", "slowest", "microbatches", "devices_used")
+    return {name: getattr(priced, name) for name in names}
+
+
+def _stages(priced: PricedPlan) -> list[dict[str, object]]:
+    judged = zip(priced.evaluation.stages, priced.evaluation.memory_bytes, (*priced.boundaries, None), strict=True)
+    return [
+        {
+            "load_s": priced.seconds(stage.load),
+            "forward_s": priced.seconds(stage.forward),
+            "backward_s": priced.seconds(stage.backward),
+            "sharding_s": priced.seconds(stage.sharding),
+            "sync_s": priced.seconds(stage.sync),
+            "memory_bytes": memory_bytes,
+            "boundary_level": level,
+        }
+        for stage, memory_bytes, level in judged
+    ]
