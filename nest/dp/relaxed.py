@@ -101,21 +101,55 @@ class Relaxation:
             return flights
         return np.where(self.band.parameters <= mark * self.stages.ranks(degree, zero), flights, 0)
 
-    def fits(self, stages: int, budget: int, cap: int, mark: float) -> bool:
-        """Whether ``budget`` blocks suffice for ``stages`` stages of at most ``cap`` ticks and ``mark`` quanta each."""
+    def completions(self, count: int, cap: int, mark: float) -> list[Ints]:
+        """Least blocks that complete a pipeline of ``count`` stages from the end on.
+
+        Returns
+        -------
+        list of arrays
+            Entry ``[q][first]``: blocks that the stages beyond the ``q``-th from the end need to hold the layers before
+            ``first``, each stage within ``cap`` ticks and ``mark`` synchronised quanta; `FULL` where nothing will do.
+        """
+        usable = self._usable(cap, mark)
+        layers, depth = self.tables.layers, self.band.depth
+        row = np.full(layers + 1, FULL, dtype=np.int64)
+        row[0] = 0
+        found = [row]
+        for position in range(count, 0, -1):
+            need = np.full((layers, depth), FULL, dtype=np.int64)
+            for degree, limit in usable:
+                need[limit >= position] = degree
+            total = need + row[:layers, None]
+            row = np.full(layers + 1, FULL, dtype=np.int64)
+            np.minimum(np.where(self._ending, total[self._firsts, self._columns], FULL).min(axis=1), FULL, out=row[1:])
+            found.append(row)
+        return found[::-1]
+
+    def _usable(self, cap: int, mark: float) -> list[tuple[int, Ints]]:
+        """Degrees, largest first, with the most microbatches in flight within the caps."""
         limits = {degree: np.zeros(self.band.valid.shape, dtype=np.int64) for degree in self.stages.degrees}
         for degree, zero in self.stages.shardings:
             fast = np.where(self.stages.cheapest(degree, zero) <= cap, self._within(mark, degree, zero), 0)
             limits[degree] = np.maximum(limits[degree], fast)
-        usable = {degree: limit for degree, limit in limits.items() if limit.any()}
-        row = self._last_row(FULL)
-        for position in range(1, stages + 1):
-            need = np.full(self.band.valid.shape, FULL, dtype=np.int64)
-            for degree in reversed(usable):
-                need[usable[degree] >= position] = degree
-            row[: self.tables.layers] = np.minimum((need + self._after(row)).min(axis=1), FULL)
-            row[self.tables.layers] = FULL
-        return int(row[0]) <= budget
+        return [(degree, limit) for degree, limit in reversed(limits.items()) if limit.any()]
+
+    @cached_property
+    def _columns(self) -> Ints:
+        return np.arange(self.band.depth)[None, :]
+
+    @cached_property
+    def _firsts(self) -> Ints:
+        """First layer of the stage that ends with each layer, by column; 0 where there is none."""
+        return np.maximum(np.arange(self.tables.layers)[:, None] - self._columns, 0)
+
+    @cached_property
+    def _ending(self) -> np.ndarray:
+        ends: np.ndarray = np.arange(self.tables.layers)[:, None] >= self._columns
+        return ends
+
+    def fits(self, count: int, budget: int, cap: int, mark: float) -> bool:
+        """Whether ``budget`` blocks suffice for ``count`` stages of at most ``cap`` ticks and ``mark`` quanta each."""
+        return int(self.completions(count, cap, mark)[0][self.tables.layers]) <= budget
 
     def _crossing(self, choices: OuterChoices) -> Ints:
         """Least load that follows from a replica crossing from one group of devices into the next.

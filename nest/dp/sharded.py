@@ -63,30 +63,46 @@ class ShardedSearch:
     def settle(self, stages: int, replicas: int, rounds: int, incumbent: Incumbent) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         least = int(least_blocks(self.problem, self.tables.width, np.array([stages]))[0])
+        shares: dict[int, float | None] = {}
         for layout in layouts(self.problem, self.tables.width, replicas, least):
-            mark = self._largest_share(layout, stages, replicas, rounds, incumbent)
-            if mark is not None:
-                search = _LayoutSearch(self.stages, layout, stages, replicas, self.watch)
-                sync_cap = int(self.tables.syncs(np.array([int(mark)]), replicas, layout.height)[0])
-                self._descend(search, rounds, sync_cap, incumbent)
+            if layout.height not in shares:
+                shares[layout.height] = self._largest_share(layout, stages, replicas, rounds, incumbent)
+            share = shares[layout.height]
+            if share is not None:
+                search = _LayoutSearch(self.relaxation, layout, stages, replicas, self.watch)
+                self._descend(search, rounds, self._sync_of(share, layout, replicas), incumbent)
 
-    def _least_sync(self, share: float, stages: int, replicas: int, height: int) -> int:
-        weights = self.bounds.sync_weights(np.array([stages]), np.array([replicas]), sharded=True)
-        return int(self.bounds.sync(np.maximum(weights, share), np.array([replicas]), np.array([height]))[0])
+    def _sync_of(self, share: float, layout: Layout, replicas: int) -> int:
+        return int(self.tables.syncs(np.array([int(share)]), replicas, layout.height)[0])
 
     def _largest_share(
         self, layout: Layout, stages: int, replicas: int, rounds: int, incumbent: Incumbent
     ) -> float | None:
-        """Largest share of parameters that a better plan could synchronise, None where no better plan exists."""
-        bounds = self._by_interval[stages, replicas]
-        for at in reversed(range(len(bounds))):
-            interval = self.relaxation.intervals[at]
-            if bounds[at] < incumbent.objective:
-                least = self._least_sync(interval.lower, stages, replicas, layout.height)
-                cap = min(incumbent.load_cap(rounds, least), self.tables.scale.largest_load)
-                if self.relaxation.fits(stages, layout.budget, cap, interval.upper):
-                    return interval.upper
+        """Largest share of parameters that a better plan could synchronise, None where no better plan exists.
+
+        Halves the range of intervals: where even the least synchronisation of a range with the largest share of it
+        needs too many blocks, none of its intervals has a better plan.
+        """
+        intervals = self.relaxation.intervals
+        open_now = np.flatnonzero(self._by_interval[stages, replicas] < incumbent.objective)
+        ranges = [(0, len(open_now))]
+        while ranges:
+            low, high = ranges.pop()
+            if low == high:
+                continue
+            lower, upper = intervals[open_now[low]].lower, intervals[open_now[high - 1]].upper
+            least = self._least_sync(lower, stages, replicas, layout.height)
+            cap = min(incumbent.load_cap(rounds, least), self.tables.scale.largest_load)
+            if self.relaxation.fits(stages, layout.budget, cap, upper):
+                if high - low == 1:
+                    return upper
+                middle = (low + high) // 2
+                ranges += [(low, middle), (middle, high)]
         return None
+
+    def _least_sync(self, share: float, stages: int, replicas: int, height: int) -> int:
+        weights = self.bounds.sync_weights(np.array([stages]), np.array([replicas]), sharded=True)
+        return int(self.bounds.sync(np.maximum(weights, share), np.array([replicas]), np.array([height]))[0])
 
     def _descend(self, search: _LayoutSearch, rounds: int, sync_cap: int, incumbent: Incumbent) -> None:
         """Walk the trade-off between load and synchronisation, from the least load on.
@@ -111,9 +127,10 @@ class ShardedSearch:
 class _LayoutSearch:
     """The recursion for one layout, number of stages and number of replicas."""
 
-    def __init__(self, stages: ShardedStages, layout: Layout, count: int, replicas: int, watch: Watch) -> None:
-        self.watch = watch
-        self.stages, self.band, self.tables = stages, stages.band, stages.tables
+    def __init__(self, relaxation: Relaxation, layout: Layout, count: int, replicas: int, watch: Watch) -> None:
+        self.relaxation, self.watch = relaxation, watch
+        self.stages, self.band, self.tables = relaxation.stages, relaxation.band, relaxation.tables
+        stages = self.stages
         self.layout, self.count, self.replicas = layout, count, replicas
         room = layout.budget - (count - 1) * stages.degrees[0]
         self.degrees = tuple(degree for degree in stages.degrees if degree <= room)
@@ -177,46 +194,90 @@ class _LayoutSearch:
         first_only = not self.stages.problem.preset.sync_all_stages
         limits = _Limits(self, cap, NEVER if first_only else sync_cap)
         first_limits = _Limits(self, cap, sync_cap) if first_only else limits
+        completions = self.relaxation.completions(self.count, cap, float(self.tables.parameters.sum()))
+        room = [np.minimum(self.layout.budget - least, self.layout.budget) for least in completions]
+        if room[0][self.tables.layers] < 0:
+            return None
         rows = [self._start()]
-        for _ in range(1, self.count):
-            rows.append(self._step(rows[-1], len(rows), limits))
-            if rows[-1].min() >= FULL:
+        for position in range(1, self.count):
+            rows.append(self._step(rows[-1], position, limits, room[position]))
+            if rows[-1].least >= FULL:
                 return None
         return _Traceback(self, rows, limits, first_limits).choices()
 
-    def _start(self) -> Ints:
+    def _start(self) -> _Row:
         count = len(self.degrees)
-        row = np.full((self.tables.layers + 1 + self.band.depth, count + 1, count, self.layout.cycle), FULL, np.int64)
-        row[self.tables.layers, count, :, 0] = 0
-        return row
+        values = np.full((1, count + 1, count, self.layout.cycle), FULL, dtype=np.int64)
+        values[0, count, :, 0] = 0
+        return _Row(self.tables.layers, values)
 
-    def _step(self, row: Ints, position: int, limits: _Limits) -> Ints:
+    def _step(self, row: _Row, position: int, limits: _Limits, room: Ints) -> _Row:
         """Place the ``position``-th stage from the end, before another one."""
-        layers, count = self.tables.layers, len(self.degrees)
-        result = np.full_like(row, FULL)
-        active = np.flatnonzero((row < FULL).any(axis=(1, 2, 3)))
-        if len(active) == 0:
-            return result
-        low, high = max(0, int(active[0]) - self.band.depth), min(layers, int(active[-1]))
         self.watch.check()
+        count, depth = len(self.degrees), self.band.depth
+        low = max(0, row.low - depth)
+        open_now = np.flatnonzero(room[low : row.high - 1] >= 0) + low
+        if len(open_now) == 0:
+            return _Row(0, np.full((1, count + 1, count, self.layout.cycle), FULL, dtype=np.int64))
+        low, high = int(open_now[0]), int(open_now[-1]) + 1
+        before = row.between(low + 1, high + depth)
+        result = np.full((high - low, count + 1, count, self.layout.cycle), FULL, dtype=np.int64)
         for own, degree in enumerate(self.degrees):
-            reached = np.full((high - low, count, self.layout.cycle), FULL, dtype=np.int64)
-            before = row[low : high + self.band.depth, :, own, :]
-            classes = self.classes(degree)
-            for kind in range(len(classes.triples)):
-                usable = limits.of(own, kind)[low:high] >= position
-                if not usable.any():
-                    continue
-                same = classes.which[:, :count, :] == kind
-                least = np.where(same[None], before[:, :, None, :], FULL).min(axis=1)
-                for column in np.flatnonzero(usable.any(axis=0)).tolist():
-                    after = least[column + 1 : column + 1 + high - low]
-                    after = np.where(usable[: len(after), column, None, None], after, FULL)
-                    np.minimum(reached[: len(after)], after, out=reached[: len(after)])
+            reached = self._reach(before[:, :, own, :], own, limits, position, low, high)
             moved = np.roll(reached, degree % self.layout.cycle, axis=2) + degree
-            moved[moved > self.layout.budget - (self.count - position) * self.degrees[0]] = FULL
-            result[low:high, own, :, :] = moved
-        return result
+            moved[moved > room[low:high, None, None]] = FULL
+            result[:, own, :, :] = moved
+        return _Row(low, result).trimmed()
+
+    def _reach(self, before: Ints, own: int, limits: _Limits, position: int, low: int, high: int) -> Ints:
+        """Least blocks below a stage of the ``own``-th degree, by first layer, entry neighbour and place."""
+        count = len(self.degrees)
+        reached = np.full((high - low, count, self.layout.cycle), FULL, dtype=np.int64)
+        classes = self.classes(self.degrees[own])
+        for kind in range(len(classes.triples)):
+            usable = limits.of(own, kind)[low:high] >= position
+            columns = np.flatnonzero(usable.any(axis=0)).tolist()
+            if not columns:
+                continue
+            same = classes.which[:, :count, :] == kind
+            least = np.where(same[None], before[:, :, None, :], FULL).min(axis=1)
+            for column in columns:
+                after = np.where(usable[:, column, None, None], least[column : column + high - low], FULL)
+                np.minimum(reached, after, out=reached)
+        return reached
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Least blocks by first layer from ``low`` on; indices as in the recursion of this module."""
+
+    low: int
+    values: Ints
+
+    @property
+    def high(self) -> int:
+        """One beyond the last first layer."""
+        return self.low + len(self.values)
+
+    @property
+    def least(self) -> int:
+        """Least value of the row."""
+        return int(self.values.min())
+
+    def between(self, low: int, high: int) -> Ints:
+        """Values of the first layers ``[low, high)``, `FULL` where the row has none."""
+        values = np.full((high - low, *self.values.shape[1:]), FULL, dtype=np.int64)
+        start, end = max(low, self.low), min(high, self.high)
+        if start < end:
+            values[start - low : end - low] = self.values[start - self.low : end - self.low]
+        return values
+
+    def trimmed(self) -> _Row:
+        """Return the row without the first layers at its ends that nothing reaches."""
+        active = np.flatnonzero((self.values < FULL).any(axis=(1, 2, 3)))
+        if len(active) == 0:
+            return _Row(self.low, self.values[:1])
+        return _Row(self.low + int(active[0]), self.values[active[0] : active[-1] + 1])
 
 
 class _Limits:
@@ -249,7 +310,7 @@ class _Traceback:
     """Places the first stage on finished rows, and walks back to the last."""
 
     search: _LayoutSearch
-    rows: list[Ints]
+    rows: list[_Row]
     limits: _Limits
     first_limits: _Limits
 
@@ -293,8 +354,8 @@ class _Traceback:
         for below in range(len(search.degrees) + 1):
             kind = int(classes.which[below, above, place])
             usable = limits.of(own, kind)[first] >= position
-            row = self.rows[position - 1][first + 1 : first + 1 + search.band.depth, below, own, place]
-            least = np.where(usable, row, FULL)
+            row = self.rows[position - 1].between(first + 1, first + 1 + search.band.depth)
+            least = np.where(usable, row[:, below, own, place], FULL)
             column = int(least.argmin())
             if least[column] < FULL and (best is None or least[column] < best[0]):
                 best = (int(least[column]), column, below, kind)

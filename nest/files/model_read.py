@@ -66,9 +66,8 @@ def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
     given = [name for name in ("id", "ids", "first_id") if getattr(run, name) is not UNSET]
     if len(given) > 1:
         raise InvalidProblem(where, f"{' and '.join(given)} are both given", "give one of id, ids and first_id")
-    if given in (["id"], ["ids"]):
-        ids = [run.id] if run.id is not UNSET else run.ids
-        assert ids is not UNSET
+    ids = run.ids if run.id is UNSET else [run.id]
+    if ids is not UNSET:
         if run.count not in (UNSET, len(ids)):
             raise InvalidProblem(key(where, "count"), f"{run.count}, for {len(ids)} ids", "leave count out")
         return ids

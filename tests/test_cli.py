@@ -1,0 +1,491 @@
+"""The command line: what it prints where, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nest import __version__
+from nest.cli import cli, run
+from nest.cluster import Cluster, Level
+from nest.errors import Infeasible, InvalidPlan, InvalidProblem, LimitReached
+from nest.files import plan_document, read_plan, write_plan, write_problem
+from nest.graph import Edge, Layer, LayerGraph
+from nest.problem import Problem, Training, Variant
+from nest.result import Result, Status
+from nest.solve import Disagreement, solve
+from nest.units import TimeScale
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = [sys.executable, "-c", "from nest.cli import main; main()"]
+INHERITED = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NEST"))}
+ENVIRONMENT = {**INHERITED, "PYTHONPATH": str(ROOT)}
+"""Without settings of the developer's own: unbuffered output, for one, hides what a broken pipe leaves in a buffer."""
+
+
+def chain(layers: int = 4) -> Problem:
+    """Return a chain of equal layers on four devices."""
+    nodes = tuple(Layer(at, 1.0, 2.0, 10, 5) for at in range(layers))
+    edges = tuple(Edge(at, at + 1, 100) for at in range(layers - 1))
+    graph = LayerGraph(nodes, edges)
+    return Problem("small", {Variant(1): graph}, Cluster(4, 1000, (Level(4, 1e3, 0.0),)), Training(8))
+
+
+@pytest.fixture
+def problem_path(tmp_path: Path) -> Path:
+    """Return a file with a problem that has a plan."""
+    path = tmp_path / "problem.toml"
+    write_problem(chain(), path)
+    return path
+
+
+@pytest.fixture
+def hopeless_path(tmp_path: Path) -> Path:
+    """Return a file with a problem that has none: no layer fits."""
+    path = tmp_path / "hopeless.toml"
+    write_problem(replace(chain(), cluster=Cluster(4, 1, (Level(4, 1e3, 0.0),))), path)
+    return path
+
+
+@pytest.fixture
+def plan_path(tmp_path: Path) -> Path:
+    """Return a file with the best plan."""
+    plan = solve(chain()).plan
+    assert plan is not None
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    return path
+
+
+def nest(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program as a process of its own, with both streams piped."""
+    command = [*PROGRAM, *map(str, arguments)]
+    settings = {"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, check=False, **{**settings, **options})
+
+
+def one_object(text: str) -> dict[str, Any]:
+    """Parse a text that is one JSON object and nothing else."""
+    document = json.loads(text)
+    assert isinstance(document, dict)
+    return document
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a failed command printed: one line on standard error, nothing on standard output."""
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("nest: ")
+    assert streams.err.count("\n") == 1
+    return streams.err
+
+
+def test_help_is_quick() -> None:
+    """Help comes at once; the limit is generous to slow machines."""
+    begin = time.perf_counter()
+    done = nest("--help")
+    assert time.perf_counter() - begin < 1
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "solve" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["solve", "evaluate", "show", "versions"])
+def test_every_command_has_help(command: str) -> None:
+    """Every command says what it does and which options it takes."""
+    result = CliRunner().invoke(cli, [command, "-h"])
+    assert result.exit_code == 0
+    assert "--json" in result.output
+    assert len(result.output.splitlines()[2].strip()) > 10
+
+
+def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a command there is help, but no success that a script could mistake for an answer."""
+    assert run([]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert "Commands:" in streams.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is the package's."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"nest {__version__}\n"
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    """Versions of what results depend on, and no import of the optional ones."""
+    assert run(["versions"]) == 0
+    assert f"python    {sys.version.split()[0]}" in capsys.readouterr().out
+    assert run(["versions", "--json"]) == 0
+    known = one_object(capsys.readouterr().out)
+    assert {"nest", "python", "platform", "numpy", "click", "rich", "msgspec"} <= known.keys()
+    assert "missing" not in known.values()
+    assert "torch" not in sys.modules
+
+
+def test_solve_prints_a_plan(problem_path: Path) -> None:
+    """A person sees table and summary, without colours in a pipe and with nothing on standard error."""
+    done = nest("solve", problem_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "optimal: proven" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_solve_json(problem_path: Path) -> None:
+    """A program sees one JSON object, with the objective that the library finds."""
+    done = nest("solve", problem_path, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = one_object(done.stdout)
+    want = solve(chain())
+    assert want.plan is not None
+    assert (document["status"], document["objective_ticks"]) == ("optimal", want.objective_ticks)
+    assert document["bound_ticks"] == document["objective_ticks"]
+    assert document["plan"] == plan_document(want.plan)
+
+
+def test_solve_writes_the_plan(problem_path: Path, tmp_path: Path) -> None:
+    """The file of -o holds the plan, judged figures included."""
+    target = tmp_path / "out.json"
+    assert run(["solve", str(problem_path), "-o", str(target)]) == 0
+    assert read_plan(target) == solve(chain()).plan
+
+
+def test_settings_and_preset_count(problem_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--set and --preset change the problem that is solved, also both at once."""
+    assert run(["solve", str(problem_path), "--json", "--set", "stages=4", "--set", "replicas=1"]) == 0
+    plan = one_object(capsys.readouterr().out)["plan"]
+    assert (len(plan["stages"]), plan["replicas"]) == (4, 1)
+    assert run(["show", str(problem_path), "--json", "--set", "zero=none", "--preset", "artifact"]) == 0
+    facts = one_object(capsys.readouterr().out)
+    assert (facts["choices"]["zero"], facts["preset"]) == ([0], "artifact")
+
+
+def test_infeasible(hopeless_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A problem without a plan exits with 3, says why on standard output, and writes no plan."""
+    target = tmp_path / "out.json"
+    assert run(["solve", str(hopeless_path), "-o", str(target)]) == 3
+    streams = capsys.readouterr()
+    assert "infeasible: " in streams.out
+    assert streams.err == ""
+    assert not target.exists()
+    assert run(["solve", str(hopeless_path), "--json"]) == 3
+    document = one_object(capsys.readouterr().out)
+    assert (document["status"], document["plan"]) == ("infeasible", None)
+    assert document["reason"]
+
+
+def test_limit_without_a_plan(
+    problem_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is reached before any plan is found exits with 4; the limit is passed on to the solver."""
+    limits = []
+
+    def out_of_time(problem: Problem, *, time_limit_s: float | None) -> Result:
+        limits.append(time_limit_s)
+        return Result(Status.UNKNOWN, None, None, TimeScale(9), problem.time_unit_s, "dp", 1.5, "out of time")
+
+    monkeypatch.setattr("nest.solve.solve", out_of_time)
+    assert run(["solve", str(problem_path), "--time-limit", "1.5"]) == 4
+    assert "out of time" in capsys.readouterr().out
+    assert limits == [1.5]
+
+
+def test_limit_with_a_plan(problem_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is not proven is a plan: exit 0."""
+    found = replace(solve(chain()), status=Status.FEASIBLE, bound_ticks=None)
+    monkeypatch.setattr("nest.solve.solve", lambda *_, **__: found)
+    assert run(["solve", str(problem_path)]) == 0
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "soon"])
+def test_wrong_time_limit(problem_path: Path, limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit is a finite number of seconds above 0."""
+    assert run(["solve", str(problem_path), "--time-limit", limit]) == 2
+    assert "--time-limit" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["--nonsense"],
+        ["solve"],
+        ["solve", "PROBLEM", "--nonsense"],
+        ["solve", "PROBLEM", "too", "many"],
+        ["solve", "PROBLEM", "--preset", "nonsense"],
+        ["solve", "PROBLEM", "--preset", "default"],
+        ["solve", "PROBLEM", "--set", "nonsense=1"],
+        ["solve", "PROBLEM", "--set", "stages"],
+        ["solve", "PROBLEM", "--json", "--set", "stages=0"],
+        ["solve", "no/such/file.toml", "--json"],
+        ["show", "PROBLEM", "--set", "tensor=64"],
+        ["evaluate", "PROBLEM"],
+        ["evaluate", "PROBLEM", "PROBLEM"],
+        ["evaluate", "PROBLEM", "no/such/plan.json"],
+    ],
+    ids=" ".join,
+)
+def test_invalid_input(arguments: list[str], problem_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is wrong with what was typed or read: exit 2 and one line on standard error."""
+    assert run([str(problem_path) if word == "PROBLEM" else word for word in arguments]) == 2
+    assert "internal" not in complaint(capsys)
+
+
+@pytest.mark.parametrize("output", ["missing/plan.json", ".", "problem.toml", "file/plan.json", "loop"])
+def test_unwritable_output(
+    problem_path: Path, output: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output that cannot be written, or must not be, is refused before anything is solved."""
+    folder = problem_path.parent
+    (folder / "file").touch()
+    (folder / "loop").symlink_to("loop")
+    before = problem_path.read_text()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("nest.solve.solve", lambda *_, **__: pytest.fail("it was solved first"))
+    assert run(["solve", str(problem_path), "-o", output]) == 2
+    assert output in complaint(capsys)
+    assert problem_path.read_text() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["file", "loop", "problem.toml"]
+
+
+def test_failed_write_is_no_success(
+    problem_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up while the solver works is an error with the file's name."""
+
+    def full(_plan: object, path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("nest.files.write_plan", full)
+    assert run(["solve", str(problem_path), "-o", str(problem_path.with_name("plan.json"))]) == 2
+    assert "plan.json: No space left on device" in complaint(capsys)
+
+
+def test_special_files_are_written_to(problem_path: Path) -> None:
+    """A device is no file to be replaced."""
+    assert run(["solve", str(problem_path), "-o", os.devnull]) == 0
+    assert not Path(os.devnull).is_file()
+
+
+def test_evaluate_a_legal_plan(problem_path: Path, plan_path: Path) -> None:
+    """The plan of `solve` is legal, worth what it said, and its claims hold."""
+    done = nest("evaluate", problem_path, plan_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "legal: " in done.stdout
+    assert "Differs" not in done.stdout
+    verdict = one_object(nest("evaluate", problem_path, plan_path, "--json").stdout)
+    want = solve(chain())
+    assert want.plan is not None
+    assert (verdict["legal"], verdict["objective_ticks"]) == (True, want.objective_ticks)
+    assert verdict["violations"] == verdict["differences"] == []
+    assert [stage["load_s"] for stage in verdict["stages"]] == [stage.load_s for stage in want.plan.stages]
+
+
+def test_evaluate_a_plan_that_breaks_a_rule(
+    problem_path: Path, plan_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broken rule exits with 3 and is named, for people and for programs."""
+    arguments = ["evaluate", str(problem_path), str(plan_path), "--set", "replicas=3"]
+    assert run(arguments) == 3
+    assert "Broken     replicas: " in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 3
+    verdict = one_object(capsys.readouterr().out)
+    assert (verdict["legal"], [found["rule"] for found in verdict["violations"]]) == (False, ["replicas"])
+
+
+def test_evaluate_reports_false_claims(problem_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A result whose objective and load were edited is still judged, and the differences are listed."""
+    assert run(["solve", str(problem_path), "--json"]) == 0
+    document = one_object(capsys.readouterr().out)
+    document["objective"] = 1.5
+    document["plan"]["stages"][0]["load_s"] = 0.25
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    assert run(["evaluate", str(problem_path), str(path), "--json"]) == 0
+    found = one_object(capsys.readouterr().out)["differences"]
+    assert [(claim["where"], claim["claimed"]) for claim in found] == [("objective", 1.5), ("stages[0].load_s", 0.25)]
+    assert run(["evaluate", str(problem_path), str(path)]) == 0
+    assert "Differs    objective: claimed 1.5, judged " in capsys.readouterr().out
+
+
+def test_show(problem_path: Path) -> None:
+    """What was read, for people and for programs, and how many plans there are, exactly."""
+    text = nest("show", problem_path).stdout
+    facts = one_object(nest("show", problem_path, "--json").stdout)
+    assert f"{facts['plans']:,} plans" in text
+    assert facts["variants"][0]["layers"] == 4
+    assert facts["cluster"]["devices"] == 4
+
+
+def test_show_counts_beyond_any_number_type(tmp_path: Path) -> None:
+    """The exact count of a deep model has more digits than Python prints by default."""
+    path = tmp_path / "deep.toml"
+    problem = replace(chain(16_000), cluster=Cluster(16_000, 1000, (Level(16_000, 1e3, 0.0),)))
+    write_problem(problem.with_choices(zero=frozenset({0}), replicas=frozenset({1})), path)
+    done = nest("show", path, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    digits = done.stdout.rsplit('"plans": ', maxsplit=1)[1].rstrip("}\n")
+    assert len(digits) > sys.get_int_max_str_digits()
+    assert Decimal(digits) == Decimal(2**15_999)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidProblem("a", "b"), 2),
+        (InvalidPlan("a", "b"), 2),
+        (Infeasible("a"), 3),
+        (LimitReached("a"), 4),
+        (Disagreement("a"), 5),
+        (ZeroDivisionError("a"), 5),
+        (MemoryError(), 5),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_exit_code_of_an_error(
+    error: Exception,
+    code: int,
+    problem_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each kind of failure has its exit code and is one line, without a traceback."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.delenv("NEST_DEBUG", raising=False)
+    monkeypatch.setattr("nest.solve.solve", fail)
+    assert run(["solve", str(problem_path), "--json"]) == code
+    line = complaint(capsys)
+    assert line.startswith("nest: internal error: ") == line.endswith("; please report\n") == (code == 5)
+
+
+def test_traceback_on_request(
+    problem_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NEST_DEBUG=1 shows where an internal error came from."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a")
+
+    monkeypatch.setenv("NEST_DEBUG", "1")
+    monkeypatch.setattr("nest.solve.solve", fail)
+    assert run(["solve", str(problem_path)]) == 5
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "--json"], ["solve"], ["solve", "--json"]], ids=" ".join)
+def test_broken_pipe_is_silent(arguments: list[str], problem_path: Path) -> None:
+    """A reader that goes away ends the program as a signal would, with no word about it."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = nest(*arguments, problem_path, capture_output=False, stdout=write_end, stderr=subprocess.PIPE)
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_broken_pipe_of_help() -> None:
+    """Help that nobody reads is silent too."""
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", '"$@" --help | true', "bash", *PROGRAM],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)
+
+
+def test_plan_is_written_though_nobody_reads(problem_path: Path, tmp_path: Path) -> None:
+    """The file of -o does not depend on who reads standard output."""
+    target = tmp_path / "out.json"
+    command = f'"$@" solve {problem_path} -o {target} | head -c 1'
+    subprocess.run(["bash", "-c", command, "bash", *PROGRAM], env=ENVIRONMENT, capture_output=True, check=True)
+    assert read_plan(target) == solve(chain()).plan
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["solve", "--json"]], ids=" ".join)
+def test_closed_output(arguments: list[str], problem_path: Path) -> None:
+    """Without a standard output there is nothing to print to, which is no fault."""
+    command = f'"$@" {" ".join(arguments)} {problem_path} >&-'
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *PROGRAM], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_output(problem_path: Path) -> None:
+    """An answer that could not be printed is no success."""
+    with Path("/dev/full").open("w") as full:
+        done = nest("show", problem_path, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (2, "nest: standard output: No space left on device\n")
+
+
+def test_interrupt_is_quiet(problem_path: Path) -> None:
+    """Ctrl-C ends the program with 130 and without a word."""
+    script = (
+        "import time, nest.solve\n"
+        "def wait(*_, **__):\n"
+        "    print('waiting', flush=True)\n"
+        "    time.sleep(60)\n"
+        "nest.solve.solve = wait\n"
+        "from nest.cli import main\n"
+        "main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "solve", str(problem_path)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 130
+
+
+def test_terminal_gets_colours(problem_path: Path) -> None:
+    """On a terminal there are colours, unless NO_COLOR is set, and on a narrow one narrow lines."""
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "200"}
+    environment.pop("NO_COLOR", None)
+    assert "\x1b[32m" in on_terminal(environment, "solve", problem_path)
+    assert "\x1b[32m" not in on_terminal({**environment, "NO_COLOR": "1"}, "solve", problem_path)
+
+
+def on_terminal(environment: dict[str, str], *arguments: str | Path) -> str:
+    """Return what the program prints to a terminal."""
+    main_end, other_end = os.openpty()
+    try:
+        done = nest(*arguments, env=environment, capture_output=False, stdout=other_end, stderr=other_end)
+        assert done.returncode == 0
+        return os.read(main_end, 1 << 16).decode()
+    finally:
+        os.close(main_end)
+        os.close(other_end)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding(encoding: str, problem_path: Path) -> None:
+    """A terminal that cannot show a character gets another, not an error."""
+    done = nest("solve", problem_path, env={**ENVIRONMENT, "PYTHONIOENCODING": encoding}, errors="replace")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "optimal" in done.stdout

@@ -1,0 +1,94 @@
+"""The direction of imports, and what must not be imported at all."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "nest"
+
+ORDER = (
+    ("errors",),
+    ("units",),
+    ("graph", "cluster"),
+    ("presets",),
+    ("problem",),
+    ("plan",),
+    ("cost",),
+    ("evaluate", "tables"),
+    ("result",),
+    ("dp",),
+    ("solve",),
+    ("files", "report", "provenance"),
+    ("cli",),
+)
+"""Modules and packages, lowest first: each imports from lines above its own only, packages also from themselves."""
+
+FORBIDDEN = {"dp": {"cost", "evaluate"}}
+"""Imports that the order alone would allow."""
+
+HEAVY = ("torch", "ortools", "pyomo", "matplotlib", "networkx", "rich", "numpy")
+
+RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def owner(file: Path) -> str:
+    """Return the top-level module or package that a file belongs to; empty for ``nest/__init__.py``."""
+    first = file.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py").removesuffix("__init__")
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the top-level modules of `nest` that a file imports anywhere, functions and type checking included."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: line {node.lineno}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "nest" and rest != "__version__":
+                yield rest.partition(".")[0]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_down(file: Path) -> None:
+    """A module imports lower levels only: no sibling, and nothing that the order does not list."""
+    name = owner(file)
+    targets = set(imported(file)) - ({name} if file.parent != PACKAGE else set())
+    if not name:
+        assert not targets, "importing nest must cost nothing"
+        return
+    assert name in RANKS, f"{name} has no place in the order of imports"
+    assert targets <= RANKS.keys()
+    assert {target for target in targets if RANKS[target] >= RANKS[name]} == set()
+    assert targets & FORBIDDEN.get(name, set()) == set()
+
+
+def test_order_names_what_exists() -> None:
+    """A module that was renamed or removed leaves the order of imports too."""
+    assert {owner(file) for file in FILES} - {""} == set(RANKS)
+
+
+@pytest.mark.parametrize("statement", ["import nest", "import nest.cli"])
+def test_import_is_light(statement: str) -> None:
+    """Asking for help or the version never waits for a library that only a command needs."""
+    script = f"{statement}; import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_imports_are_seen(tmp_path: Path) -> None:
+    """The walk above sees every way to import, or the rule would guard nothing."""
+    file = tmp_path / "module.py"
+    file.write_text("import nest.dp.search\nfrom nest import tables\ndef f():\n    from nest.cost import scale\n")
+    assert sorted(imported(file)) == ["cost", "dp", "tables"]

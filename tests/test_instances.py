@@ -1,0 +1,92 @@
+"""The problems of `instances/`: described by the index, and equal to the inputs that they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from artifact_data import ARTIFACT_DATA, needs_artifact_data
+
+from nest.files import problem_schema, read_problem
+from nest.problem import Problem
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTANCES = ROOT / "instances"
+INDEX: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
+
+each_instance = pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"])
+
+
+def input_of(entry: dict[str, Any]) -> str:
+    """Return the name of the original solver's input that an instance comes from, which its source ends with."""
+    return str(entry["source"].rpartition(" input ")[2])
+
+
+def without_names(problem: Problem) -> Problem:
+    """Return a problem without what only people read, its objective in seconds."""
+    cluster = replace(
+        problem.cluster, name="", levels=tuple(replace(level, name="") for level in problem.cluster.levels)
+    )
+    graphs = {
+        variant: replace(graph, layers=tuple(replace(layer, kind="") for layer in graph.layers))
+        for variant, graph in problem.graphs.items()
+    }
+    return replace(problem, name="", source="", cluster=cluster, graphs=graphs, time_unit_s=1.0)
+
+
+def test_index_is_complete() -> None:
+    """The index names every file, in order, and no other: five models at five sizes, and five problems on H100."""
+    files = [entry["file"] for entry in INDEX]
+    assert files == sorted(path.name for path in INSTANCES.glob("*.toml"))
+    assert sum("_tpuv4_" in file for file in files) == 25
+    assert sum("_h100_" in file for file in files) == 5
+
+
+@each_instance
+def test_index_describes(entry: dict[str, Any]) -> None:
+    """The index agrees with the file, which fits the published schema."""
+    path = INSTANCES / entry["file"]
+    problem = read_problem(path)
+    assert problem.name == path.stem
+    assert problem.cluster.devices == entry["devices"] == int(path.stem.rpartition("_")[2])
+    assert entry["source"].startswith(problem.source)
+    assert entry["optimum"].keys() == {"artifact", "paper", "paper_zero"}
+    assert path.read_text().startswith(f"# {entry['model']} on {entry['devices']} ")
+    jsonschema.validate(tomllib.loads(path.read_text()), problem_schema())
+
+
+@needs_artifact_data
+@each_instance
+def test_equal_to_the_input(entry: dict[str, Any]) -> None:
+    """An instance is, but for names, the problem of the original solver's input."""
+    problem = read_problem(INSTANCES / entry["file"])
+    original = read_problem(ARTIFACT_DATA / "inputs" / input_of(entry))
+    assert without_names(problem) == without_names(original)
+
+
+@needs_artifact_data
+@each_instance
+def test_optimum_of_the_index(entry: dict[str, Any]) -> None:
+    """The optimum in the index is the known one, in seconds instead of milliseconds."""
+    optimum = json.loads((ARTIFACT_DATA / "optimum_no_zero.json").read_text())[Path(input_of(entry)).stem]
+    assert entry["optimum"]["artifact"] == {"settings": ["zero=none"], "objective_s": optimum["value"] / 1000}
+
+
+@needs_artifact_data
+def test_written_by_the_script(tmp_path: Path) -> None:
+    """The script writes exactly what is committed, and keeps the optima that the index has."""
+    shutil.copy(INSTANCES / "index.json", tmp_path)
+    script = [sys.executable, "benchmarks/make_instances.py", str(ARTIFACT_DATA / "inputs"), "--out", str(tmp_path)]
+    subprocess.run(script, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    for path in INSTANCES.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+    assert len(list(tmp_path.iterdir())) == len(list(INSTANCES.iterdir()))
