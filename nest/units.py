@@ -56,7 +56,7 @@ class TimeScale:
     @property
     def ticks_per_s(self) -> float:
         """Ticks in one second, the factor used in rounding."""
-        return float(Fraction(10) ** self.exponent)
+        return 10.0**self.exponent
 
     def ticks(self, seconds: float) -> int:
         """Round seconds to ticks, halves to even."""

@@ -131,6 +131,13 @@ def test_places_that_do_not_exist(plan: Plan, rules: set[str]) -> None:
     assert verdict.objective_ticks is None
 
 
+def test_memory_to_the_last_byte() -> None:
+    """The last stage needs 2 * 20 + 2 bytes: a device of 42 holds them, one of 41.9 does not."""
+    for hbm, broken in ((42, set()), (41.9, {"memory"})):
+        problem = replace(PROBLEM, cluster=replace(PROBLEM.cluster, hbm_bytes=hbm))
+        assert {violation.rule for violation in evaluate(problem, LEGAL).violations} == broken
+
+
 def test_each_width_has_its_choice() -> None:
     """Every width of a variant can be ruled out by itself."""
     variant = Variant(1, 2, 3, True, 4)
@@ -148,7 +155,7 @@ def test_zero_degrees() -> None:
     assert free.zero_degrees(1) == (2, 4, 8, 16)
     assert free.zero_degrees(3) == (2, 4)
     assert free.zero_degrees(9) == ()
-    assert PROBLEM.with_choices(zero_degree=frozenset({1, 3, 6, 99})).zero_degrees(2) == (3, 6)
+    assert PROBLEM.with_choices(zero_degree=frozenset({1, 3, 8, 9})).zero_degrees(2) == (3, 8)
     assert free.with_choices(zero=frozenset({0})).zero_degrees(1) == ()
 
 

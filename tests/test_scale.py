@@ -113,7 +113,22 @@ def one_layer(seconds: float, microbatches: int) -> Problem:
 )
 def test_tick_worked(seconds: float, microbatches: int, exponent: int) -> None:
     """D8: as fine as the limit on the largest objective allows, finer where precision asks for it."""
-    assert scale_of(one_layer(seconds, microbatches)).time.exponent == exponent
+    scale = scale_of(one_layer(seconds, microbatches))
+    assert scale.time.exponent == exponent
+    assert scale.largest_load == 2**62 // microbatches
+
+
+def test_precision_worked() -> None:
+    """D8: the stage that rounding hurts most decides.
+
+    Layers of 1 to 6 s and a million microbatches. A stage of j layers is off by at most 1.5 j + 2.5 ticks, and its
+    load is at least 6 s and the sum of its own layers: 4 / 6, 5.5 / 6, 7 / 6, 8.5 / 10, 10 / 15, 11.5 / 21. The third
+    is the worst: 1.17e9 ticks a second, so 1e-10 s. The largest objective alone, 4.2e7 s, would allow 1e-8 s.
+    """
+    layers = tuple(Layer(at, at / 2, at / 2, 0, 0) for at in range(1, 7))
+    graph = LayerGraph(layers, tuple(Edge(at, at + 1, 0) for at in range(1, 6)))
+    problem = Problem("six", {Variant(1): graph}, Cluster(6, 1, (Level(6, 1.0, 0.0),)), Training(10**6))
+    assert scale_of(problem).time.exponent == 10
 
 
 def test_times_too_far_apart() -> None:

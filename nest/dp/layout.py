@@ -103,40 +103,33 @@ def layouts(problem: Problem, width: int, replicas: int, least: int) -> list[Lay
     heights = problem.cluster.spans(np.zeros_like(last), last) + 1
     found = []
     for height in np.unique(heights).tolist():
-        budget = int(strides[heights == height][-1])
-        for offsets, cycle, ends in _patterns(problem, width, replicas):
-            reach = min(cycle, budget + 1)  # a cycle longer than the budget is never completed
-            within = tuple(end for end in ends if end < reach)
-            if within:
-                found.append(Layout(problem, width, offsets, reach, within, budget, height))
+        for offsets, alike in _patterns(problem, width, replicas, strides[heights == height]):
+            budget = alike[-1]
+            cycle = min(_cycle(problem, offsets, width), budget + 1)  # a longer cycle is never completed
+            ends = tuple(sorted({stride % cycle for stride in alike}))
+            found.append(Layout(problem, width, offsets, cycle, ends, budget, height))
     return found
 
 
-def _patterns(problem: Problem, width: int, replicas: int) -> list[tuple[Ints, int, tuple[int, ...]]]:
-    """Return ``(offsets, cycle, ends)`` for each pattern in which replicas can start."""
+def _patterns(problem: Problem, width: int, replicas: int, strides: Ints) -> list[tuple[Ints, list[int]]]:
+    """Group strides (in blocks, ascending) by where their replicas start."""
+    if not problem.preset.all_replicas or replicas == 1:
+        return [(np.zeros(1, dtype=np.int64), strides.tolist())]
+    patterns: dict[bytes, tuple[Ints, list[int]]] = {}
+    for stride in strides.tolist():
+        offsets = replica_offsets(problem, replicas, stride * width)
+        patterns.setdefault(offsets.tobytes(), (offsets, []))[1].append(stride)
+    return list(patterns.values())
+
+
+def _cycle(problem: Problem, offsets: Ints, width: int) -> int:
+    """Return the blocks after which positions look alike to all replicas.
+
+    Offsets that are evenly spread over the period are the same after a shift by their distance. Strides that make fewer
+    offsets may then end at the same place: their plans see no worse levels than assumed, and are priced as they are.
+    """
     sizes = problem.cluster.group_sizes
     period = sizes[-2] if len(sizes) > 1 else 1
-    full = period // gcd(period, width)
-    if not problem.preset.all_replicas or replicas == 1:
-        return [(np.zeros(1, dtype=np.int64), full, tuple(range(full)))]
-    ends: dict[bytes, list[int]] = {}
-    patterns: dict[bytes, Ints] = {}
-    for end in range(full):
-        offsets = replica_offsets(problem, replicas, end * width)
-        patterns[offsets.tobytes()] = offsets
-        ends.setdefault(offsets.tobytes(), []).append(end)
-    return [(offsets, *_shortest(offsets, period, width, ends[key])) for key, offsets in patterns.items()]
-
-
-def _shortest(offsets: Ints, period: int, width: int, ends: list[int]) -> tuple[int, tuple[int, ...]]:
-    """Return the cycle of a pattern, and its ends within it.
-
-    Offsets that lie ``period / len(offsets)`` apart are the same after a shift by that much. Strides that make fewer of
-    them then end at the same places: they see no worse levels than assumed here, and are priced as they are.
-    """
     step = period // len(offsets)
-    if len(offsets) * step == period and np.array_equal(offsets, np.arange(len(offsets)) * step):
-        cycle = step // gcd(step, width)
-    else:
-        cycle = period // gcd(period, width)
-    return cycle, tuple(sorted({end % cycle for end in ends}))
+    even = len(offsets) * step == period and np.array_equal(offsets, np.arange(len(offsets)) * step)
+    return step // gcd(step, width) if even else period // gcd(period, width)

@@ -135,6 +135,7 @@ class _LayoutSearch:
         room = layout.budget - (count - 1) * stages.degrees[0]
         self.degrees = tuple(degree for degree in stages.degrees if degree <= room)
         self._classes: dict[int, LevelClasses] = {}
+        self._syncs: dict[tuple[int, int], Ints] = {}
 
     def least_load(self, floor: int, cap: int, sync_cap: int) -> tuple[int, list[StageChoice]] | None:
         """Return the least load of ``floor`` to ``cap`` with which a plan exists, and such a plan."""
@@ -181,7 +182,9 @@ class _LayoutSearch:
 
     def sync(self, degree: int, zero: int) -> Ints:
         """Ticks of the gradient synchronisation of every stage."""
-        return self.stages.syncs(degree, zero, self.replicas, self.layout.height)
+        if (degree, zero) not in self._syncs:
+            self._syncs[degree, zero] = self.stages.syncs(degree, zero, self.replicas, self.layout.height)
+        return self._syncs[degree, zero]
 
     def classes(self, degree: int) -> LevelClasses:
         """Levels that a stage of ``degree`` blocks may see."""
@@ -233,17 +236,12 @@ class _LayoutSearch:
         """Least blocks below a stage of the ``own``-th degree, by first layer, entry neighbour and place."""
         count = len(self.degrees)
         reached = np.full((high - low, count, self.layout.cycle), FULL, dtype=np.int64)
-        classes = self.classes(self.degrees[own])
-        for kind in range(len(classes.triples)):
-            usable = limits.of(own, kind)[low:high] >= position
-            columns = np.flatnonzero(usable.any(axis=0)).tolist()
-            if not columns:
-                continue
-            same = classes.which[:, :count, :] == kind
-            least = np.where(same[None], before[:, :, None, :], FULL).min(axis=1)
-            for column in columns:
-                after = np.where(usable[:, column, None, None], least[column : column + high - low], FULL)
-                np.minimum(reached, after, out=reached)
+        which = self.classes(self.degrees[own]).which[:, :count, :]
+        usable = limits.of(own)[low:high] >= position
+        for column in np.flatnonzero(usable.any(axis=(0, 2))).tolist():
+            legal = usable[:, column].take(which, axis=1)
+            after = np.where(legal, before[column : column + high - low, :, None, :], FULL).min(axis=1)
+            np.minimum(reached, after, out=reached)
         return reached
 
 
@@ -285,18 +283,19 @@ class _Limits:
 
     def __init__(self, search: _LayoutSearch, cap: int, sync_cap: int) -> None:
         self.search, self.cap, self.sync_cap = search, cap, sync_cap
-        self._found: dict[tuple[int, int], Ints] = {}
+        self._found: dict[int, Ints] = {}
 
-    def of(self, own: int, kind: int) -> Ints:
-        """Return the limit of every stage with the ``own``-th degree that sees levels of a class."""
-        if (own, kind) not in self._found:
+    def of(self, own: int) -> Ints:
+        """Return the limit of every stage (first layer, column) with the ``own``-th degree, by class of levels."""
+        if own not in self._found:
             degree = self.search.degrees[own]
-            types = self.search.stages.types(degree)
-            self._found[own, kind] = np.maximum.reduce([self.with_type(zero, own, kind) for zero in types])
-        return self._found[own, kind]
+            types, kinds = self.search.stages.types(degree), range(len(self.search.classes(degree).triples))
+            limits = [np.maximum.reduce([self.with_type(zero, own, kind) for zero in types]) for kind in kinds]
+            self._found[own] = np.stack(limits, axis=-1)
+        return self._found[own]
 
     def with_type(self, zero: int, own: int, kind: int) -> Ints:
-        """Return `of` for one ZeRO type."""
+        """Return the limit of every stage for one ZeRO type and class of levels."""
         degree = self.search.degrees[own]
         load = self.search.stages.load(degree, zero, self.search.classes(degree).triples[kind])
         fast = load <= self.cap
@@ -353,7 +352,7 @@ class _Traceback:
         best = None
         for below in range(len(search.degrees) + 1):
             kind = int(classes.which[below, above, place])
-            usable = limits.of(own, kind)[first] >= position
+            usable = limits.of(own)[first, :, kind] >= position
             row = self.rows[position - 1].between(first + 1, first + 1 + search.band.depth)
             least = np.where(usable, row[:, below, own, place], FULL)
             column = int(least.argmin())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+_WIDEST = 10_000
+"""Columns that no text needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +46,38 @@ class Summary:
             self.add(label, text, style)
 
 
-def ruled_table() -> Table:
-    """Return a table without columns yet: they will be two spaces apart, with a rule under their heads."""
-    return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; one that ``folds`` goes on in the next line where the screen is too narrow."""
+
+    header: str
+    number: bool = False
+    folds: bool = False
 
 
-def number_table(name: str, *headers: str) -> Table:
-    """Return a table whose first column, ``name``, is text that may be broken over lines, and the others numbers."""
-    table = ruled_table()
-    table.add_column(name, overflow="fold")
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+def ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], emphasised: Container[int] = ()) -> Table:
+    """Return a table of columns two spaces apart with a rule under their heads; ``emphasised`` rows are bold."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        table.add_column(
+            column.header,
+            justify="right" if column.number else "left",
+            overflow="fold",
+            min_width=None if column.folds else max(map(cell_len, (column.header, *cells))),
+        )
+    for at, row in enumerate(rows):
+        table.add_row(*row, style="bold" if at in emphasised else "")
     return table
 
 
 def render(screen: Screen, *parts: RenderableType) -> str:
-    """Return the parts as text, one below the other, without trailing spaces."""
+    """Return the parts as text, one below the other, without trailing spaces.
+
+    A part that cannot be made as narrow as the screen without leaving something out is wider.
+    """
     console = Console(
         file=StringIO(),
-        width=screen.width,
+        width=_WIDEST,
         force_terminal=screen.colour,
         markup=False,
         highlight=False,
@@ -67,5 +85,6 @@ def render(screen: Screen, *parts: RenderableType) -> str:
     )
     with console.capture() as capture:
         for part in parts:
-            console.print(part)
+            narrowest = Measurement.get(console, console.options, part).minimum
+            console.print(part, width=max(screen.width, narrowest))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

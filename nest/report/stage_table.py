@@ -10,7 +10,7 @@ from rich.table import Table
 from nest.plan import Sharding
 from nest.report.figures import PricedPlan
 from nest.report.format import duration, layer_range, level_name, number_range, percent, size
-from nest.report.layout import ruled_table
+from nest.report.layout import Column, ruled_table
 
 SEPARATE_ROWS = 16
 """Up to so many stages each has a row of its own."""
@@ -18,18 +18,19 @@ SEPARATE_ROWS = 16
 
 def stage_table(priced: PricedPlan) -> Table:
     """Return the table; the slowest stages carry an asterisk."""
-    table = ruled_table()
-    table.add_column("Stage", no_wrap=True)
-    table.add_column("Layers", overflow="fold")  # the one column that gives way on a narrow screen
-    table.add_column("Devices", justify="right", no_wrap=True)
-    table.add_column("Recomp", no_wrap=True)
-    table.add_column("ZeRO", no_wrap=True)
-    table.add_column("Load", justify="right", no_wrap=True)
-    table.add_column(f"Memory ({size(priced.problem.cluster.hbm_bytes)})", justify="right", no_wrap=True)
-    table.add_column("To next", no_wrap=True)
-    for group in groups(priced):
-        table.add_row(*_cells(priced, group), style="bold" if group.start in priced.slowest else "")
-    return table
+    columns = (
+        Column("Stage"),
+        Column("Layers", folds=True),
+        Column("Devices", number=True),
+        Column("Recomp"),
+        Column("ZeRO"),
+        Column("Load", number=True),
+        Column(f"Memory ({size(priced.problem.cluster.hbm_bytes)})", number=True),
+        Column("To next"),
+    )
+    rows = groups(priced)
+    slowest = [at for at, group in enumerate(rows) if group.start in priced.slowest]
+    return ruled_table(columns, [tuple(_cells(priced, group)) for group in rows], slowest)
 
 
 def groups(priced: PricedPlan) -> list[range]:

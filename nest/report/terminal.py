@@ -17,7 +17,7 @@ from nest.problem import Problem
 from nest.report.facts import VariantFacts, choice_values, variant_facts
 from nest.report.figures import PricedPlan
 from nest.report.format import bandwidth, count, counted, duration, level_name, percent, short_widths, size, widths
-from nest.report.layout import Screen, Summary, number_table, render
+from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.stage_table import stage_table
 from nest.report.verdict import Difference, differences
 from nest.result import Result, Status
@@ -187,22 +187,22 @@ def _choice(value: object) -> str:
 
 
 def _level_table(problem: Problem) -> Table:
-    table = number_table("Level", "Fan-out", "Devices", "Bandwidth", "Latency")
-    for at, level in enumerate(problem.cluster.levels):
-        table.add_row(
+    rows = [
+        (
             level_name(problem.cluster, at),
             count(level.fanout),
             count(problem.cluster.group_sizes[at]),
             bandwidth(level.bandwidth_bytes_per_s),
             duration(level.latency_s),
         )
-    return table
+        for at, level in enumerate(problem.cluster.levels)
+    ]
+    return _number_table("Level", ("Fan-out", "Devices", "Bandwidth", "Latency"), rows)
 
 
 def _variant_table(facts: Iterable[VariantFacts]) -> Table:
-    table = number_table("Widths", "Layers", "Parameters", "Activations", "Forward", "Backward", "Plans")
-    for each in facts:
-        table.add_row(
+    rows = [
+        (
             short_widths(each.variant),
             count(each.layers),
             size(each.parameter_bytes, aligned=True),
@@ -211,4 +211,11 @@ def _variant_table(facts: Iterable[VariantFacts]) -> Table:
             duration(each.backward_s, aligned=True),
             count(each.plans),
         )
-    return table
+        for each in facts
+    ]
+    return _number_table("Widths", ("Layers", "Parameters", "Activations", "Forward", "Backward", "Plans"), rows)
+
+
+def _number_table(name: str, headers: Iterable[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of numbers, each row of which begins with a name."""
+    return ruled_table([Column(name, folds=True), *(Column(header, number=True) for header in headers)], rows)
