@@ -228,7 +228,6 @@ def show_command(*, problem_path: Path, preset: str | None, settings: tuple[str,
     if as_json:
         from nest.report.facts import problem_facts
 
-        sys.set_int_max_str_digits(0)  # the number of plans is exact, however long
         _print_json(problem_facts(problem))
     else:
         from nest.report.terminal import problem_text
@@ -262,12 +261,12 @@ def _read(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
     return apply_settings(problem, settings)
 
 
-def _claimed_objective(path: Path) -> int | float | None:
+def _claimed_objective(path: Path) -> float | None:
     """Return the objective that a file claims for its plan, if it does: a whole result does, a plan alone does not."""
     from nest.files.document import Document
 
     claim = Document.read(path).tree.get("objective")
-    return claim if isinstance(claim, int | float) else None
+    return float(claim) if isinstance(claim, int | float) and abs(claim) <= sys.float_info.max else None
 
 
 def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool) -> Result:
@@ -325,4 +324,10 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _print_json(document: object) -> None:
     import json
 
-    click.echo(json.dumps(document, indent=2, allow_nan=False))
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)  # the number of plans is exact, however long
+    try:
+        text = json.dumps(document, indent=2, allow_nan=False)
+    finally:
+        sys.set_int_max_str_digits(limit)
+    click.echo(text)

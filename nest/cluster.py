@@ -36,20 +36,33 @@ class Level:
 
 @dataclass(frozen=True)
 class Cluster:
-    """``devices`` devices of ``hbm_bytes`` each under ``levels``, innermost first.
+    """Devices on a line under levels of network.
 
-    They take the first places under the levels, so that the last groups may be partly empty.
+    Parameters
+    ----------
+    devices
+        How many there are; they take the first places under the levels.
+    hbm_bytes
+        Memory of each.
+    levels
+        Innermost first.
+    name
+        For people to read.
+    partial
+        Whether the last groups may be incomplete. If not, the fan-outs multiply to the number of devices.
 
     Raises
     ------
     InvalidProblem
-        If a figure is out of range, or there are more devices than places under the levels.
+        If a figure is out of range, or there are more devices than places under the levels, or fewer although the
+        cluster is not partial.
     """
 
     devices: int
     hbm_bytes: Number
     levels: tuple[Level, ...]
     name: str = ""
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -62,13 +75,7 @@ class Cluster:
             _check_positive(f"cluster.levels[{at}].bandwidth_bytes_per_s", level.bandwidth_bytes_per_s)
             if not 0 <= level.latency_s < inf:
                 raise InvalidProblem(f"cluster.levels[{at}].latency_s", f"{level.latency_s!r}", "give 0 s or more")
-        if self.group_sizes[-1] < self.devices:
-            fanouts = " x ".join(str(level.fanout) for level in self.levels)
-            raise InvalidProblem(
-                "cluster.levels",
-                f"fan-outs {fanouts} make room for {self.group_sizes[-1]} devices, not for {self.devices}",
-                "make the product of the fan-outs at least the number of devices",
-            )
+        self._check_places()
 
     @cached_property
     def group_sizes(self) -> tuple[int, ...]:
@@ -101,6 +108,18 @@ class Cluster:
         for size in self.group_sizes[:-1]:
             level += low // size != high // size
         return level
+
+    def _check_places(self) -> None:
+        places = self.group_sizes[-1]
+        if places == self.devices or (self.partial and places > self.devices):
+            return
+        fanouts = " x ".join(str(level.fanout) for level in self.levels)
+        remedy = f"make their product {'at least ' if self.partial else ''}the number of devices"
+        if places > self.devices:
+            remedy += ", or give partial = true if the last groups are incomplete"
+        raise InvalidProblem(
+            "cluster.levels", f"fan-outs {fanouts} make {places} places for {self.devices} devices", remedy
+        )
 
 
 def _check_positive(where: str, value: Number) -> None:

@@ -20,7 +20,7 @@ from nest.errors import InvalidPlan
 from nest.graph import LayerGraph
 from nest.plan import Plan, Stage
 from nest.problem import OPTIMIZER_COPIES, Problem, Recompute
-from nest.units import Number, bytes_of, quanta
+from nest.units import HARD_LIMIT, Number, bytes_of, quanta
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         return Evaluation(scale, None, (), tuple(violations))
     figures = tuple(_Judge(problem, plan, graph, scale).figures())
     violations += _memory_violations(problem, scale, figures)
-    violations += _range_violations(scale, figures)
     load = max(stage.load for stage in figures)
     counted = figures if problem.preset.sync_all_stages else figures[:1]
     sync = max(stage.sync for stage in counted)
     objective = iteration(load, problem.training.microbatches, plan.replicas, len(figures), sync)
+    violations += _range_violations(scale, objective)
     return Evaluation(scale, objective, figures, tuple(violations))
 
 
@@ -217,12 +217,11 @@ def _memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigur
             yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
 
 
-def _range_violations(scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
+def _range_violations(scale: Scale, objective: int) -> Iterator[Violation]:
     """Rule ``range``."""
-    for at, stage in enumerate(figures):
-        if stage.load > scale.largest_load:
-            load, limit = scale.time.seconds(stage.load), scale.time.seconds(scale.largest_load)
-            yield Violation("range", f"stage {at} takes {load:.3g} s for a microbatch, at most {limit:.3g} s can count")
+    if objective >= HARD_LIMIT:
+        taken, limit = scale.time.seconds(objective), scale.time.seconds(HARD_LIMIT)
+        yield Violation("range", f"an iteration takes {taken:.3g} s, beyond the {limit:.3g} s that ticks can count")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 
 from nest.cost.scale import scale_of
 from nest.dp import optimum
-from nest.errors import NestError
+from nest.errors import InvalidProblem, NestError
 from nest.evaluate import evaluate
 from nest.problem import Problem
 from nest.result import Report, Result, Status
@@ -34,6 +34,8 @@ def solve(problem: Problem, *, time_limit_s: float | None = None, report: Report
 
     Raises
     ------
+    InvalidProblem
+        If the times of the problem lie too far apart to be counted.
     Disagreement
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
@@ -41,6 +43,12 @@ def solve(problem: Problem, *, time_limit_s: float | None = None, report: Report
     deadline = None if time_limit_s is None else begin + time_limit_s
     scale = scale_of(problem)
     found = optimum(Tables(problem, scale), deadline, report)
+    if found.complete and found.plan is None and found.reason is None:
+        raise InvalidProblem(
+            "times",
+            "no plan takes less time than ticks can count, and a slower one may exist",
+            "check the units of layer times, bandwidths and latencies",
+        )
     plan = found.plan
     if plan is not None:
         verdict = evaluate(problem, plan)

@@ -259,6 +259,10 @@ class Band:
             added[:, column] = entering[column : column + tables.layers]
         return np.cumsum(added, axis=1)
 
+    def resident(self, zero: int, degree: int) -> Ints:
+        """Quanta that a stage holds on each device with one microbatch in flight."""
+        return resident(self.parameters, self._activations, self.tables.copies, zero, degree)
+
     def most_in_flight(self, zero: int, degree: int) -> Ints:
         """Most microbatches in flight that fit the memory of a device; 0 where not even one does.
 
@@ -268,8 +272,7 @@ class Band:
         key = (zero, degree)
         if key not in self._flights:
             tables = self.tables
-            held = resident(self.parameters, self._activations, tables.copies, zero, degree)
-            room = tables.capacity - held
+            room = tables.capacity - self.resident(zero, degree)
             stash = self.stash
             further = np.where(stash > 0, room // np.maximum(stash, 1), UNLIMITED)
             self._flights[key] = np.where(self.valid & (room >= 0), 1 + further, 0)

@@ -26,7 +26,7 @@ EXACT_LIMIT = 2**53
 """Largest sum of costs a problem may reach in the common case: floats below it are exact integers."""
 
 HARD_LIMIT = 2**62
-"""Largest objective in any case: int64 arithmetic below it cannot overflow."""
+"""No objective reaches this many ticks (rule C12): int64 arithmetic below it cannot overflow."""
 
 NEVER = 2**62
 """Load of a stage that must not be used."""

@@ -68,7 +68,7 @@ def _cluster(rng: random.Random, size: Size, ugly: bool) -> Cluster:
         for fanout, speed, delay in zip(fanouts, speeds, delays, strict=True)
     ]
     absent = rng.randint(0, devices // 3) if rng.random() < 0.15 else 0
-    return Cluster(devices - absent, 1, tuple(levels))
+    return Cluster(devices - absent, 1, tuple(levels), partial=absent > 0)
 
 
 def _graphs(rng: random.Random, size: Size, cluster: Cluster, ugly: bool) -> dict[Variant, LayerGraph]:

@@ -22,6 +22,7 @@ from nest.cluster import Cluster, Level
 from nest.errors import Infeasible, InvalidPlan, InvalidProblem, LimitReached
 from nest.files import plan_document, read_plan, write_plan, write_problem
 from nest.graph import Edge, Layer, LayerGraph
+from nest.plan import Plan
 from nest.problem import Problem, Training, Variant
 from nest.result import Result, Status
 from nest.solve import Disagreement, solve
@@ -61,11 +62,16 @@ def hopeless_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def plan_path(tmp_path: Path) -> Path:
     """Return a file with the best plan."""
+    path = tmp_path / "plan.json"
+    write_plan(best_plan(), path)
+    return path
+
+
+def best_plan() -> Plan:
+    """Return the best plan of the chain, judged."""
     plan = solve(chain()).plan
     assert plan is not None
-    path = tmp_path / "plan.json"
-    write_plan(plan, path)
-    return path
+    return plan
 
 
 def nest(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -148,18 +154,16 @@ def test_solve_json(problem_path: Path) -> None:
     done = nest("solve", problem_path, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     document = one_object(done.stdout)
-    want = solve(chain())
-    assert want.plan is not None
-    assert (document["status"], document["objective_ticks"]) == ("optimal", want.objective_ticks)
+    assert (document["status"], document["objective_ticks"]) == ("optimal", solve(chain()).objective_ticks)
     assert document["bound_ticks"] == document["objective_ticks"]
-    assert document["plan"] == plan_document(want.plan)
+    assert document["plan"] == plan_document(best_plan())
 
 
 def test_solve_writes_the_plan(problem_path: Path, tmp_path: Path) -> None:
     """The file of -o holds the plan, judged figures included."""
     target = tmp_path / "out.json"
     assert run(["solve", str(problem_path), "-o", str(target)]) == 0
-    assert read_plan(target) == solve(chain()).plan
+    assert read_plan(target) == best_plan()
 
 
 def test_settings_and_preset_count(problem_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,11 +290,9 @@ def test_evaluate_a_legal_plan(problem_path: Path, plan_path: Path) -> None:
     assert "legal: " in done.stdout
     assert "Differs" not in done.stdout
     verdict = one_object(nest("evaluate", problem_path, plan_path, "--json").stdout)
-    want = solve(chain())
-    assert want.plan is not None
-    assert (verdict["legal"], verdict["objective_ticks"]) == (True, want.objective_ticks)
+    assert (verdict["legal"], verdict["objective_ticks"]) == (True, solve(chain()).objective_ticks)
     assert verdict["violations"] == verdict["differences"] == []
-    assert [stage["load_s"] for stage in verdict["stages"]] == [stage.load_s for stage in want.plan.stages]
+    assert [stage["load_s"] for stage in verdict["stages"]] == [stage.load_s for stage in best_plan().stages]
 
 
 def test_evaluate_a_plan_that_breaks_a_rule(
@@ -318,6 +320,25 @@ def test_evaluate_reports_false_claims(problem_path: Path, tmp_path: Path, capsy
     assert [(claim["where"], claim["claimed"]) for claim in found] == [("objective", 1.5), ("stages[0].load_s", 0.25)]
     assert run(["evaluate", str(problem_path), str(path)]) == 0
     assert "Differs    objective: claimed 1.5, judged " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("claim", [None, "much", [], float("nan"), float("inf"), 10**400], ids=str)
+def test_evaluate_ignores_what_is_no_claim(
+    claim: object, problem_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An objective that is no number to compare with is none."""
+    path = tmp_path / "result.json"
+    result = {"schema": "nest.result/1", "objective": claim, "plan": plan_document(best_plan())}
+    path.write_text(json.dumps(result))
+    assert run(["evaluate", str(problem_path), str(path), "--json"]) == 0
+    assert one_object(capsys.readouterr().out)["differences"] == []
+
+
+def test_json_leaves_no_trace(problem_path: Path) -> None:
+    """Printing a large number does not change what the process may print or read afterwards."""
+    before = sys.get_int_max_str_digits()
+    assert run(["show", str(problem_path), "--json"]) == 0
+    assert sys.get_int_max_str_digits() == before
 
 
 def test_show(problem_path: Path) -> None:
@@ -417,7 +438,7 @@ def test_plan_is_written_though_nobody_reads(problem_path: Path, tmp_path: Path)
     target = tmp_path / "out.json"
     command = f'"$@" solve {problem_path} -o {target} | head -c 1'
     subprocess.run(["bash", "-c", command, "bash", *PROGRAM], env=ENVIRONMENT, capture_output=True, check=True)
-    assert read_plan(target) == solve(chain()).plan
+    assert read_plan(target) == best_plan()
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["solve", "--json"]], ids=" ".join)

@@ -16,7 +16,8 @@ from nest.errors import InvalidProblem
 def cluster_of(*fanouts: int, devices: int = 0) -> Cluster:
     """Return a cluster with these fan-outs, as large as they allow unless said otherwise."""
     levels = tuple(Level(fanout, 100.0 / (at + 1), 0.0) for at, fanout in enumerate(fanouts))
-    return Cluster(devices or int(np.prod(fanouts)), 1000, levels)
+    places = int(np.prod(fanouts))
+    return Cluster(devices or places, 1000, levels, partial=0 < devices < places)
 
 
 def test_group_sizes() -> None:
@@ -74,11 +75,35 @@ def test_spans_of_arrays(fanouts: list[int], data: st.DataObject) -> None:
     assert cluster.spans(low, high).tolist() == [cluster.span(a, b) for a, b in pairs]
 
 
-def test_last_groups_may_be_partly_empty() -> None:
+def test_last_groups_may_be_incomplete() -> None:
     """Six devices under places for eight: the second group of four holds two."""
     cluster = cluster_of(4, 2, devices=6)
     assert cluster.group_sizes == (4, 8)
     assert cluster.span(3, 5) == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "partial", "message"),
+    [
+        (8, False, ""),
+        (8, True, ""),
+        (7, True, ""),
+        (1, True, ""),
+        (7, False, "make their product the number of devices, or give partial = true if the last groups"),
+        (9, False, "fan-outs 4 x 2 make 8 places for 9 devices; make their product the number of devices"),
+        (9, True, "fan-outs 4 x 2 make 8 places for 9 devices; make their product at least the number of devices"),
+    ],
+)
+def test_places_for_all_devices(devices: int, partial: bool, message: str) -> None:
+    """Fan-outs that do not multiply to the devices are an error, more places where the cluster is partial are not."""
+    levels = (Level(4, 1.0, 0.0), Level(2, 1.0, 0.0))
+    try:
+        Cluster(devices, 1, levels, partial=partial)
+    except InvalidProblem as error:
+        assert message, error
+        assert message in str(error)
+    else:
+        assert not message
 
 
 @pytest.mark.parametrize(

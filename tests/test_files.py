@@ -110,7 +110,9 @@ GOOD = {
     "no kinds": chain(4, kind=""),
     "three widths": chain(6, widths=(1, 3, 5)),
     "one device": replace(chain(2), cluster=Cluster(1, 0.5, (Level(1, 1e-3, 0.0),))),
-    "groups partly empty": replace(chain(2), cluster=Cluster(5, 2**53, (Level(2, 1e18, 1e9), Level(3, 1.5, 0.0)))),
+    "last group incomplete": replace(
+        chain(2), cluster=Cluster(5, 2**53, (Level(2, 1e18, 1e9), Level(3, 1.5, 0.0)), "five", partial=True)
+    ),
     "skips and an exception": replace(chain(1), graphs={Variant(2, 3, 4, True, 5): twin()}, preset=ARTIFACT),
     "every choice": replace(
         chain(3, widths=(1, 2)),
@@ -197,6 +199,14 @@ def test_artifact_input(tmp_path: Path) -> None:
         preset=PAPER,
         time_unit_s=1e-3,
     )
+
+
+def test_artifact_cluster_may_be_partial(tmp_path: Path) -> None:
+    """More places than devices is what the original solver takes; only then is the cluster partial."""
+    path = tmp_path / "input.json"
+    for fanouts, partial in (([3, 2], False), ([4, 2], True), ([3, 3], True)):
+        path.write_text(json.dumps(ARTIFACT_INPUT | {"devices_per_level": fanouts}))
+        assert read_problem(path).cluster.partial is partial
 
 
 @pytest.mark.parametrize("ignored", ["NaN", "Infinity", "1e999", "[[[]]]", '"\\u00e4"'])

@@ -57,7 +57,11 @@ OURS = [
     # Keys: missing, unknown, misspelt.
     ("devices = 8\n", "", f"cluster.devices: missing; {COUNT}"),
     ("devices = 8", "devcies = 8", 'cluster.devcies: unknown key; did you mean "devices"?'),
-    ("devices = 8", "devices = 8\nx = 1", "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name"),
+    (
+        "devices = 8",
+        "devices = 8\nx = 1",
+        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial",
+    ),
     ("[training]", "[trainig]", 'trainig: unknown key; did you mean "training"?'),
     ("count = 8", "cuont = 8", 'model.layers[1].cuont: unknown key; did you mean "count"?'),
     ("stages =", "stage =", 'choices.stage: unknown key; did you mean "stages"?'),
@@ -113,9 +117,20 @@ OURS = [
     (
         "devices = 8",
         "devices = 9",
-        "cluster.levels: fan-outs 2 x 4 make room for 8 devices, not for 9; "
-        "make the product of the fan-outs at least the number of devices",
+        "cluster.levels: fan-outs 2 x 4 make 8 places for 9 devices; make their product the number of devices",
     ),
+    (
+        "devices = 8",
+        "devices = 7",
+        "cluster.levels: fan-outs 2 x 4 make 8 places for 7 devices; make their product the number of devices, "
+        "or give partial = true if the last groups are incomplete",
+    ),
+    (
+        "devices = 8",
+        "devices = 9\npartial = true",
+        "cluster.levels: fan-outs 2 x 4 make 8 places for 9 devices; make their product at least the number of devices",
+    ),
+    ("devices = 8", "devices = 7\npartial = 1", "cluster.partial: 1; give true or false"),
     ('"2..4"', '"4..2"', f"choices.stages: 4..2 is an empty range; {ALLOWED}"),
     ('"2..4"', '"0..2"', f"choices.stages: 0..2 is out of range; {ALLOWED}"),
     ('"2..4"', '"1..99999"', f"choices.stages: 1..99999 holds more than 65536 values; {ALLOWED}"),
@@ -280,8 +295,7 @@ ARTIFACT = [
     (
         ["maxDevices"],
         5,
-        "devices_per_level: fan-outs 2 x 2 make room for 4 devices, not for 5; "
-        "make the product of the fan-outs at least the number of devices",
+        "devices_per_level: fan-outs 2 x 2 make 4 places for 5 devices; make their product the number of devices",
     ),
     (
         ["maxMemoryPerDevice"],

@@ -115,7 +115,6 @@ def test_tick_worked(seconds: float, microbatches: int, exponent: int) -> None:
     """D8: as fine as the limit on the largest objective allows, finer where precision asks for it."""
     scale = scale_of(one_layer(seconds, microbatches))
     assert scale.time.exponent == exponent
-    assert scale.largest_load == 2**62 // microbatches
 
 
 def test_precision_worked() -> None:

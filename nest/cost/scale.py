@@ -19,18 +19,10 @@ from nest.units import EXACT_LIMIT, FINEST_EXPONENT, HARD_LIMIT, RELATIVE_ERROR,
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Tick and byte quantum of a problem.
-
-    Attributes
-    ----------
-    largest_load
-        Ticks of the largest load in the space (rule C12, range). No stage without sharding comes near it; one that
-        shards may, where a ring over very many devices has a very long latency.
-    """
+    """Tick and byte quantum of a problem."""
 
     time: TimeScale
     quanta_per_byte: int
-    largest_load: int
 
 
 def scale_of(problem: Problem) -> Scale:
@@ -38,7 +30,7 @@ def scale_of(problem: Problem) -> Scale:
 
     The tick is the finest for which the largest objective without sharding stays within `EXACT_LIMIT`. Where that would
     be so coarse that rounding could move an objective by more than `RELATIVE_ERROR`, it is made as fine as that needs,
-    as long as the largest load stays within `EXACT_LIMIT` and the largest objective within `HARD_LIMIT`.
+    as long as no load exceeds `EXACT_LIMIT`.
 
     Raises
     ------
@@ -46,23 +38,31 @@ def scale_of(problem: Problem) -> Scale:
         If the times of the problem lie too far apart for any such tick, or its byte counts are too large.
     """
     ranges = [_Range.of(problem, graph) for graph in problem.graphs.values()]
-    load = max(each.load_s for each in ranges)
+    load, sync = max(each.load_s for each in ranges), max(each.sync_s for each in ranges)
     rounds = problem.training.microbatches + max(len(graph) for graph in problem.graphs.values()) - 1
-    objective = load * rounds + max(each.sync_s for each in ranges)
     needed = max(each.exponent for each in ranges)
-    exponent = max(finest_exponent(objective, EXACT_LIMIT), needed)
-    if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(objective, HARD_LIMIT)) < exponent:
+    exponent = max(finest_exponent(load * rounds + sync, EXACT_LIMIT), needed)
+    if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(sync, HARD_LIMIT // 2)) < exponent:
         raise InvalidProblem(
             "times",
-            f"one stage may take {load:.3g} s, yet layers are so short that they ask for ticks of 1e-{needed} s",
+            f"one stage may take {load:.3g} s, or {sync:.3g} s to synchronise, yet layers are so short that they ask "
+            f"for ticks of 1e-{needed} s",
             "check the units of layer times, bandwidths and latencies",
         )
-    return Scale(TimeScale(exponent), _quanta_per_byte(problem), HARD_LIMIT // rounds)
+    return Scale(TimeScale(exponent), _quanta_per_byte(problem))
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Extremes of one variant: largest load and synchronisation in seconds, and the exponent that precision needs."""
+    """Extremes of one variant.
+
+    Attributes
+    ----------
+    load_s, sync_s
+        Largest load without sharding, and largest synchronisation.
+    exponent
+        What precision needs.
+    """
 
     load_s: float
     sync_s: float
@@ -78,7 +78,8 @@ class _Range:
         dearest = max(transfer_s(cluster, preset, level, max(sizes)) for level in levels)
         cheapest = min(transfer_s(cluster, preset, level, min(sizes)) for level in levels)
         sync = sync_s(cluster, preset, cluster.devices, len(levels), parameters)
-        return cls(2 * float(times.sum()) + 2 * dearest, sync, _exponent_needed(np.sort(times), cheapest))
+        load = 2 * float(times.sum()) + 2 * dearest
+        return cls(load, sync, _exponent_needed(np.sort(times), cheapest))
 
 
 def _exponent_needed(times: np.ndarray, transfer: float) -> int:

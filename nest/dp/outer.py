@@ -143,7 +143,13 @@ def outer_choices(bounds: Bounds, *, sharded: bool) -> OuterChoices:
     rounds = -(-problem.training.microbatches // grid_replicas) + grid_stages - 1
     heights = tables.heights(grid_replicas, grid_least * tables.width)
     sync = bounds.sync(bounds.sync_weights(grid_stages, grid_replicas, sharded=sharded), grid_replicas, heights)
-    return OuterChoices(grid_stages, grid_replicas, rounds, bounds.load[grid_stages] * rounds + sync)
+    return OuterChoices(grid_stages, grid_replicas, rounds, objectives(bounds.load[grid_stages], rounds, sync))
+
+
+def objectives(loads: Ints, rounds: Ints, syncs: Ints) -> Ints:
+    """Return ``load * rounds + sync``, or `NEVER` from there on."""
+    inside = loads <= (NEVER - 1 - syncs) // rounds
+    return np.where(inside, np.where(inside, loads, 0) * rounds + syncs, NEVER)
 
 
 def least_blocks(problem: Problem, width: int, stages: Ints) -> Ints:

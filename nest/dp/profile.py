@@ -6,6 +6,7 @@ boundary (to the stage after it in the pipeline) below it and its *entry* bounda
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +19,9 @@ Pair: TypeAlias = tuple[int, int]
 
 Pairs: TypeAlias = tuple[Pair, ...]
 """The pairs of one stage over all replicas that count."""
+
+Profile: TypeAlias = tuple[Pairs, ...]
+"""The pairs of the 1st, 2nd, ... stage from the end."""
 
 NO_BOUNDARY = 0
 """Level of a boundary that is not there, across which nothing is sent."""
@@ -59,7 +63,7 @@ def shifted_spans(problem: Problem, offsets: Ints, low: Ints, high: Ints) -> Int
     return levels
 
 
-def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *, monotone: bool) -> list[Pairs]:
+def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *, monotone: bool) -> Profile:
     """Return the level pairs of the 1st, 2nd, ... stage from the end, all stages ``width`` devices wide.
 
     Parameters
@@ -72,13 +76,13 @@ def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *,
     none = np.full((len(offsets), 1), NO_BOUNDARY, dtype=np.int64)
     entries = np.concatenate([inner, none], axis=1).T.tolist()
     exits = np.concatenate([none, inner], axis=1).T.tolist()
-    return [
+    return tuple(
         _pairs(zip(entry, out, strict=True), monotone=monotone) for entry, out in zip(entries, exits, strict=True)
-    ]
+    )
 
 
-def _pairs(found: object, *, monotone: bool) -> Pairs:
-    pairs = sorted(set(found))  # type: ignore[call-overload]
+def _pairs(found: Iterable[Pair], *, monotone: bool) -> Pairs:
+    pairs = sorted(set(found))
     if monotone and len(pairs) > 1:
         pairs = [pair for pair in pairs if not any(_dominates(other, pair) for other in pairs)]
     return tuple(pairs)

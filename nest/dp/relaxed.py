@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nest.dp.outer import Bounds, OuterChoices, least_blocks
+from nest.dp.outer import Bounds, OuterChoices, least_blocks, objectives
 from nest.dp.sharding import ShardedStages
 from nest.units import NEVER, Floats, Ints
 
@@ -65,7 +65,7 @@ class Relaxation:
         for interval in self.intervals:
             load = np.maximum(self.least_loads(interval.upper, most)[choices.stages], crossing)
             sync = self.bounds.sync(np.maximum(floors, interval.lower), choices.replicas, heights)
-            rows.append(np.where(load < NEVER, np.where(load < NEVER, load, 0) * choices.rounds + sync, NEVER))
+            rows.append(objectives(load, choices.rounds, sync))
         by_interval = np.maximum(np.array(rows), choices.bounds)
         return OuterChoices(choices.stages, choices.replicas, choices.rounds, by_interval.min(axis=0)), by_interval
 

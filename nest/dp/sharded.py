@@ -50,7 +50,7 @@ class ShardedSearch:
         """Build the tables that the choices left need, and sharpen their bounds."""
         if len(choices.stages) == 0:
             return choices
-        cap = min(incumbent.load_cap(int(choices.rounds.min())), self.tables.scale.largest_load)
+        cap = incumbent.load_cap(int(choices.rounds.min()))
         self.stages = ShardedStages(self.tables.band(max(1, self.tables.deepest_within(cap))))
         self.relaxation = Relaxation(self.stages, self.bounds)
         least = least_blocks(self.problem, self.tables.width, choices.stages)
@@ -63,11 +63,8 @@ class ShardedSearch:
     def settle(self, stages: int, replicas: int, rounds: int, incumbent: Incumbent) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         least = int(least_blocks(self.problem, self.tables.width, np.array([stages]))[0])
-        shares: dict[int, float | None] = {}
         for layout in layouts(self.problem, self.tables.width, replicas, least):
-            if layout.height not in shares:
-                shares[layout.height] = self._largest_share(layout, stages, replicas, rounds, incumbent)
-            share = shares[layout.height]
+            share = self._largest_share(layout, stages, replicas, rounds, incumbent)
             if share is not None:
                 search = _LayoutSearch(self.relaxation, layout, stages, replicas, self.watch)
                 self._descend(search, rounds, self._sync_of(share, layout, replicas), incumbent)
@@ -92,7 +89,7 @@ class ShardedSearch:
                 continue
             lower, upper = intervals[open_now[low]].lower, intervals[open_now[high - 1]].upper
             least = self._least_sync(lower, stages, replicas, layout.height)
-            cap = min(incumbent.load_cap(rounds, least), self.tables.scale.largest_load)
+            cap = incumbent.load_cap(rounds, least)
             if self.relaxation.fits(stages, layout.budget, cap, upper):
                 if high - low == 1:
                     return upper
@@ -113,7 +110,7 @@ class ShardedSearch:
         least_sync = self._least_sync(0, search.count, search.replicas, search.layout.height)
         floor = int(self.bounds.load[search.count])
         while True:
-            cap = min(incumbent.load_cap(rounds, least_sync), self.tables.scale.largest_load)
+            cap = incumbent.load_cap(rounds, least_sync)
             found = search.least_load(floor, cap, sync_cap)
             if found is None:
                 return

@@ -11,7 +11,13 @@ from nest.units import NEVER
 
 @dataclass
 class Incumbent:
-    """The best plan so far, kept as decisions; `NEVER` stands for no plan yet."""
+    """The best plan so far, kept as decisions.
+
+    Attributes
+    ----------
+    objective
+        In ticks; `NEVER`, the end of the range (rule C12), stands for no plan yet.
+    """
 
     objective: int = NEVER
     _tables: VariantTables | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
@@ -126,8 +127,9 @@ def _cluster(tables: ArtifactFile) -> Cluster:
             raise InvalidProblem(name, what, "give one for each level, innermost first")
     devices = _whole(tables.max_devices, "maxDevices")
     levels = tuple(map(Level, fanouts, tables.bws, tables.latency_per_level))
+    partial = prod(fanouts) > devices  # the original takes such a cluster as it is
     try:
-        return Cluster(devices, tables.max_memory_per_device, levels)
+        return Cluster(devices, tables.max_memory_per_device, levels, partial=partial)
     except InvalidProblem as fault:
         raise InvalidProblem("devices_per_level", fault.problem, fault.remedy) from None
 

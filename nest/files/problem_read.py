@@ -48,7 +48,7 @@ def _problem(tables: ProblemFile, stem: str) -> Problem:
 
 def _cluster(table: ClusterTable) -> Cluster:
     levels = (Level(level.fanout, level.bandwidth_bytes_per_s, level.latency_s, level.name) for level in table.levels)
-    return Cluster(table.devices, table.hbm_bytes, tuple(levels), table.name)
+    return Cluster(table.devices, table.hbm_bytes, tuple(levels), table.name, table.partial)
 
 
 def _choices(table: ChoicesTable) -> Choices:

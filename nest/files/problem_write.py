@@ -51,7 +51,8 @@ def _lines(problem: Problem) -> Iterator[str]:
 
 def _cluster(cluster: Cluster) -> Values:
     name: Values = {"name": cluster.name} if cluster.name else {}
-    return name | {"devices": cluster.devices, "hbm_bytes": size(cluster.hbm_bytes)}
+    partial: Values = {"partial": True} if cluster.partial else {}
+    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)}
 
 
 def _level(cluster: Cluster, at: int) -> Values:

@@ -49,7 +49,11 @@ class LevelTable(Table):
 
 
 class ClusterTable(Table):
-    """The cluster: devices on a line under a tree of network levels, innermost first."""
+    """The cluster: devices on a line under a tree of network levels, innermost first.
+
+    The fan-outs multiply to the number of devices, or, where the cluster is ``partial``, to that at least: then the last
+    groups may be incomplete.
+    """
 
     devices: Count
     hbm_bytes: Capacity
@@ -57,6 +61,7 @@ class ClusterTable(Table):
         list[LevelTable], Meta(min_length=1, max_length=32, description="a list of 1 to 32 levels, innermost first")
     ]
     name: Text = ""
+    partial: Switch = False
 
 
 class TrainingTable(Table):

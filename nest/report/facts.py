@@ -53,6 +53,7 @@ def problem_facts(problem: Problem) -> dict[str, object]:
         "cluster": {
             "name": cluster.name,
             "devices": cluster.devices,
+            "partial": cluster.partial,
             "hbm_bytes": cluster.hbm_bytes,
             "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
         },

@@ -57,12 +57,13 @@ class Column:
 
 def ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], emphasised: Container[int] = ()) -> Table:
     """Return a table of columns two spaces apart with a rule under their heads; ``emphasised`` rows are bold."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         table.add_column(
             column.header,
             justify="right" if column.number else "left",
             overflow="fold",
+            no_wrap=not column.folds,
             min_width=None if column.folds else max(map(cell_len, (column.header, *cells))),
         )
     for at, row in enumerate(rows):

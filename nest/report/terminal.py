@@ -172,7 +172,9 @@ def _binding(priced: PricedPlan) -> str:
 def _cluster(problem: Problem) -> str:
     cluster = problem.cluster
     name = f"{cluster.name}: " if cluster.name else ""
-    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}"
+    places = cluster.group_sizes[-1]
+    missing = f", places for {count(places)}" if places > cluster.devices else ""
+    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}"
 
 
 def _choices(problem: Problem) -> str:
