@@ -141,12 +141,14 @@ class VariantTables:
         latencies = [level.latency_s for level in self.problem.cluster.levels]
         return all(low <= high for low, high in pairwise(latencies))
 
+    def kept_copies(self, zero: int) -> int:
+        """Bytes per byte of parameters that sharding of a type never removes."""
+        return sum((self.copies, 1, 1)[zero:])
+
     @cached_property
     def deepest(self) -> int:
         """Most layers that any stage can hold, by the memory that no sharding removes."""
-        sharded_away = max(self.problem.choices.zero, default=0)
-        kept = (self.copies, 1, 1)[sharded_away:]
-        least = self.parameters * sum(kept) + self.activations
+        least = self.parameters * self.kept_copies(max(self.problem.choices.zero)) + self.activations
         ends = prefix(least)
         reach = np.searchsorted(ends, ends[:-1] + self.capacity, side="right") - 1
         return max(0, int(np.max(reach - np.arange(self.layers))))

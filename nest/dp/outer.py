@@ -16,6 +16,10 @@ from nest.tables import VariantTables, prefix
 from nest.units import NEVER, Floats, Ints
 
 
+THRESHOLDS = 8
+"""Thresholds above which layers are counted as heavy."""
+
+
 @dataclass(frozen=True, slots=True)
 class OuterChoices:
     """Outer choices of one variant in arrays of equal length.
@@ -63,8 +67,8 @@ class Bounds:
         """Least largest load for 1, 2, ... stages (by index; index 0 is unused).
 
         The largest of: the heaviest layer; the mean over the stages of all work and of the cheapest transfers, where
-        the last stage, which repeats no forward pass, counts for as much as its work allows; and the cheapest run of
-        as many layers as some stage must hold.
+        the last stage, which repeats no forward pass, counts for as much as its work allows; and the load of a stage
+        that must hold many heavy layers.
         """
         tables = self.tables
         once = tables.forward + tables.backward
@@ -78,16 +82,43 @@ class Bounds:
         return np.maximum(np.maximum(mean, once.max()), self._crowded(once, work))
 
     def _crowded(self, once: Ints, work: Ints) -> Ints:
-        """Load of the cheapest run of ``ceil(layers / stages)`` layers."""
+        """Load of the stage that must hold many heavy layers, for 0, 1, ... stages.
+
+        Of ``heavy`` layers whose work is at least some threshold, the last stage holds ``kept``, which repeat nothing,
+        and some other stage at least the rounded-up mean of the rest.
+        """
         count = self.tables.layers
-        done, all_work = prefix(once), prefix(work)
-        least = np.zeros(count + 1, dtype=np.int64)
-        for run in {-(-count // stages) for stages in range(1, count + 1)}:
-            tail = done[count] - done[count - run]
-            inner = all_work[run:count] - all_work[: count - run]
-            least[run] = min(tail, inner.min()) if len(inner) else tail
-        runs = -(-count // np.maximum(np.arange(count + 1), 1))
-        return least[runs]
+        others = np.maximum(np.arange(count + 1) - 1, 1)[:, None]
+        best = np.zeros(count + 1, dtype=np.int64)
+        thresholds = np.unique(work)
+        for threshold in thresholds[:: max(1, len(thresholds) // THRESHOLDS)].tolist():
+            chosen = work >= threshold
+            kept = np.arange(int(chosen.sum()) + 1)
+            last = kept * int(once[chosen].min())
+            rest = -(-kept[::-1] // others) * threshold
+            best[2:] = np.maximum(best[2:], np.maximum(last, rest[2:]).min(axis=1))
+            best[1] = max(best[1], last[-1])
+        return best
+
+    def fewest_stages(self, *, sharded: bool) -> int:
+        """Fewest stages whose layers fit the memory; more than there are layers where some layer never fits.
+
+        Fills stages from the end of the pipeline on, each as far as its memory reaches. What a stage stashes when it
+        recomputes is left out, so that what fits only shrinks with every layer, and filling up is the best.
+        """
+        tables = self.tables
+        removed = max(self.problem.choices.zero) if sharded else 0
+        kept = prefix(tables.parameters * tables.kept_copies(removed))
+        activations = prefix(tables.activations)
+        first, count = tables.layers, 0
+        while first > 0:
+            count += 1
+            held = kept + activations * (1 if tables.recompute else count)
+            reach = int(np.searchsorted(held, held[first] - tables.capacity))
+            if reach == first:
+                return tables.layers + 1
+            first = reach
+        return count
 
     @cached_property
     def _cheapest_transfer(self) -> int:
@@ -133,6 +164,7 @@ def outer_choices(bounds: Bounds, *, sharded: bool) -> OuterChoices:
     tables, problem = bounds.tables, bounds.problem
     blocks = problem.cluster.devices // tables.width
     stages = _allowed(problem, "stages", min(tables.layers, blocks))
+    stages = stages[stages >= bounds.fewest_stages(sharded=sharded)]
     least = least_blocks(problem, tables.width, stages) if sharded else stages
     stages, least = stages[least <= blocks], least[least <= blocks]
     replicas = useful_replicas(problem, blocks)
