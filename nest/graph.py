@@ -15,6 +15,9 @@ from nest.units import Number
 
 LayerId: TypeAlias = int | str
 
+FIGURES = "give a finite number from 0"
+"""What every figure of a layer or an edge should be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -70,16 +73,16 @@ class LayerGraph:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InvalidProblem("layers", "the graph is empty", "give at least one layer")
-        for at, edge in enumerate(self.edges):
-            source, target = _end(self.index, edge.source, at, "source"), _end(self.index, edge.target, at, "target")
+        for at, (source, target) in enumerate(self.places):
             if source >= target:
                 raise InvalidProblem(
                     f"edges[{at}]",
-                    f"{edge.source!r} -> {edge.target!r} runs against the order of the layers",
+                    f"{self.edges[at].source!r} -> {self.edges[at].target!r} runs against the order of the layers",
                     "put the layers in topological order",
                 )
         self._check_figures()
-        self._check_connected()
+        if self.unordered_pair is not None:  # a chain is in one piece
+            self._check_connected()
 
     @classmethod
     def sort(cls, layers: Iterable[Layer], edges: Iterable[Edge]) -> LayerGraph:
@@ -91,30 +94,23 @@ class LayerGraph:
             As the class itself, and for a cycle, naming it.
         """
         layers, edges = tuple(layers), tuple(edges)
-        index = _index(layers)
-        follow: list[list[int]] = [[] for _ in layers]
-        waiting = [0] * len(layers)
-        for at, edge in enumerate(edges):
-            source, target = _end(index, edge.source, at, "source"), _end(index, edge.target, at, "target")
-            follow[source].append(target)
-            waiting[target] += 1
-        ready = [node for node, count in enumerate(waiting) if count == 0]
-        order: list[int] = []
-        while ready:
-            node = heapq.heappop(ready)
-            order.append(node)
-            for target in follow[node]:
-                waiting[target] -= 1
-                if waiting[target] == 0:
-                    heapq.heappush(ready, target)
-        if len(order) < len(layers):
-            raise _cycle(edges)
-        return cls(tuple(layers[node] for node in order), edges)
+        places = _places(_index(layers), edges)
+        if any(source >= target for source, target in places):  # an order that fits is the one that sorting would give
+            order = _order(len(layers), places)
+            if len(order) < len(layers):
+                raise _cycle(edges)
+            layers = tuple(layers[node] for node in order)
+        return cls(layers, edges)
 
     @cached_property
     def index(self) -> dict[LayerId, int]:
         """Place of each layer id in the topological order."""
         return _index(self.layers)
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """For each edge, the places of its source and its target in the topological order."""
+        return _places(self.index, self.edges)
 
     @cached_property
     def incoming(self) -> tuple[tuple[tuple[int, Number], ...], ...]:
@@ -128,28 +124,36 @@ class LayerGraph:
 
     def _ends(self, *, enter: bool) -> tuple[tuple[tuple[int, Number], ...], ...]:
         ends: list[list[tuple[int, Number]]] = [[] for _ in self.layers]
-        for edge in self.edges:
-            here, there = (edge.target, edge.source) if enter else (edge.source, edge.target)
-            ends[self.index[here]].append((self.index[there], edge.bytes))
+        for (source, target), edge in zip(self.places, self.edges, strict=True):
+            here, there = (target, source) if enter else (source, target)
+            ends[here].append((there, edge.bytes))
         return tuple(tuple(sorted(links)) for links in ends)
 
     @cached_property
     def unordered_pair(self) -> tuple[LayerId, LayerId] | None:
         """Two neighbouring layers that no edge orders, or None on a chain (with or without skip edges)."""
-        for at in range(1, len(self.layers)):
-            if all(source != at - 1 for source, _ in self.incoming[at]):
-                return self.layers[at - 1].id, self.layers[at].id
-        return None
+        loose = set(range(len(self.layers) - 1)) - {source for source, target in self.places if target == source + 1}
+        if not loose:
+            return None
+        at = min(loose)
+        return self.layers[at].id, self.layers[at + 1].id
 
     def __len__(self) -> int:
         return len(self.layers)
 
     def _check_figures(self) -> None:
         for layer in self.layers:
-            for name in ("forward_s", "backward_s", "parameter_bytes", "activation_bytes"):
-                _check_figure("layers", f"{name} of layer {layer.id!r}", getattr(layer, name))
+            if not (
+                0 <= layer.forward_s < inf
+                and 0 <= layer.backward_s < inf
+                and 0 <= layer.parameter_bytes < inf
+                and 0 <= layer.activation_bytes < inf
+            ):
+                raise _bad_figure(layer)
         for edge in self.edges:
-            _check_figure("edges", f"bytes of {edge.source!r} -> {edge.target!r}", edge.bytes)
+            if not 0 <= edge.bytes < inf:
+                what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
+                raise InvalidProblem("edges", what, FIGURES)
 
     def _check_connected(self) -> None:
         root = list(range(len(self.layers)))
@@ -160,8 +164,8 @@ class LayerGraph:
                 node = root[node]
             return node
 
-        for edge in self.edges:
-            root[find(self.index[edge.source])] = find(self.index[edge.target])
+        for source, target in self.places:
+            root[find(source)] = find(target)
         for node in range(1, len(self.layers)):
             if find(node) != find(0):
                 raise InvalidProblem(
@@ -180,15 +184,48 @@ def _index(layers: tuple[Layer, ...]) -> dict[LayerId, int]:
     return index
 
 
-def _check_figure(where: str, what: str, value: Number) -> None:
-    if not 0 <= value < inf:
-        raise InvalidProblem(where, f"{what} is {value!r}", "give a finite number from 0")
+def _places(index: dict[LayerId, int], edges: tuple[Edge, ...]) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple([(index[edge.source], index[edge.target]) for edge in edges])
+    except KeyError:
+        raise _dangling(index, edges) from None
 
 
-def _end(index: dict[LayerId, int], name: LayerId, at: int, side: str) -> int:
-    if name not in index:
-        raise InvalidProblem(f"edges[{at}].{side}", f"{name!r} is no layer", "name the id of a layer")
-    return index[name]
+def _order(count: int, places: Iterable[tuple[int, int]]) -> list[int]:
+    """Return so many nodes in topological order, of those that may come next the first; on a cycle, not all of them."""
+    follow: list[list[int]] = [[] for _ in range(count)]
+    waiting = [0] * count
+    for source, target in places:
+        follow[source].append(target)
+        waiting[target] += 1
+    ready = [node for node, before in enumerate(waiting) if before == 0]
+    order: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for target in follow[node]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heapq.heappush(ready, target)
+    return order
+
+
+def _bad_figure(layer: Layer) -> InvalidProblem:
+    figures = {
+        name: getattr(layer, name) for name in ("forward_s", "backward_s", "parameter_bytes", "activation_bytes")
+    }
+    name, value = next((name, value) for name, value in figures.items() if not 0 <= value < inf)
+    return InvalidProblem("layers", f"{name} of layer {layer.id!r} is {value!r}", FIGURES)
+
+
+def _dangling(index: dict[LayerId, int], edges: tuple[Edge, ...]) -> InvalidProblem:
+    ends = (
+        (f"edges[{at}].{side}", name)
+        for at, edge in enumerate(edges)
+        for side, name in (("source", edge.source), ("target", edge.target))
+    )
+    where, name = next((where, name) for where, name in ends if name not in index)
+    return InvalidProblem(where, f"{name!r} is no layer", "name the id of a layer")
 
 
 def _cycle(edges: tuple[Edge, ...]) -> InvalidProblem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from nest.plan import Plan
 from nest.units import TimeScale
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How far the search came.
 
     ``OPTIMAL`` only with a bound equal to the objective as integers; ``FEASIBLE`` and ``UNKNOWN`` when a limit was

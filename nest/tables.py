@@ -169,10 +169,8 @@ class Band:
 
     Attributes
     ----------
-    valid
-        Whether the stage ends within the model.
-    compute
-        Ticks of forward, backward and repeated passes, as if no transfer took any time.
+    valid, inner
+        Whether the stage ends within the model; before its last layer.
     parameters
         Quanta.
     """
@@ -188,13 +186,13 @@ class Band:
         self._forward_sum = self._sums(tables.forward)
         self._backward_sum = self._sums(tables.backward)
         self._repeated_sum = self._sums(tables.repeated) * self.inner
-        self.compute = self._forward_sum + self._backward_sum + self._repeated_sum
         self._walks: dict[tuple[bool, int], Ints] = {}
         self._flights: dict[tuple[int, int], Ints] = {}
 
     def _sums(self, values: Ints) -> Ints:
         ends = prefix(values)
-        return ends[self._end] - ends[:-1, None]
+        sums: Ints = ends[self._end] - ends[:-1, None]
+        return sums
 
     def forward(self, level: int) -> Ints:
         """Ticks of the forward walk, tensors entering across ``level``."""
@@ -220,7 +218,8 @@ class Band:
     def _mirror(self, table: Ints) -> Ints:
         """Reorder between stages counted by first layer and the same stages on the reversed order of layers."""
         row = self.tables.layers - self._end
-        return table[row, self._column]
+        mirrored: Ints = table[row, self._column]
+        return mirrored
 
     @cached_property
     def _column(self) -> Ints:

@@ -75,11 +75,12 @@ def finest_exponent(seconds: float, limit: int) -> int:
     """Return the largest ``k`` with ``seconds * 10**k <= limit``, at most `FINEST_EXPONENT`."""
     if seconds <= 0:
         return FINEST_EXPONENT
-    bound = Fraction(limit) / Fraction(seconds)
-    exponent = FINEST_EXPONENT
-    while Fraction(10) ** exponent > bound:
-        exponent -= 1
-    return exponent
+    numerator, denominator = seconds.as_integer_ratio()
+    room = limit * denominator // numerator
+    if room > 0:
+        return min(len(str(room)) - 1, FINEST_EXPONENT)
+    excess = (numerator - 1) // (limit * denominator)
+    return -len(str(excess))
 
 
 def byte_scale(values: Iterable[Number]) -> int:

@@ -71,15 +71,15 @@ class _Range:
     @classmethod
     def of(cls, problem: Problem, graph: LayerGraph) -> _Range:
         cluster, preset = problem.cluster, problem.preset
-        times = np.array([layer.forward_s + layer.backward_s for layer in graph.layers])
-        parameters = float(sum(layer.parameter_bytes for layer in graph.layers))
-        sizes = [float(edge.bytes) for edge in graph.edges] or [0.0]
+        times = sorted([layer.forward_s + layer.backward_s for layer in graph.layers])
+        parameters = sum([layer.parameter_bytes for layer in graph.layers])
+        sizes = [edge.bytes for edge in graph.edges] or [0]
+        smallest, largest = float(min(sizes)), float(max(sizes))
         levels = range(len(cluster.levels))
-        dearest = max(transfer_s(cluster, preset, level, max(sizes)) for level in levels)
-        cheapest = min(transfer_s(cluster, preset, level, min(sizes)) for level in levels)
-        sync = sync_s(cluster, preset, cluster.devices, len(levels), parameters)
-        load = 2 * float(times.sum()) + 2 * dearest
-        return cls(load, sync, _exponent_needed(np.sort(times), cheapest))
+        cheapest = min(transfer_s(cluster, preset, level, smallest) for level in levels)
+        dearest = max(transfer_s(cluster, preset, level, largest) for level in levels)
+        sync = sync_s(cluster, preset, cluster.devices, len(levels), float(parameters))
+        return cls(2 * sum(times) + 2 * dearest, sync, _exponent_needed(np.array(times), cheapest))
 
 
 def _exponent_needed(times: np.ndarray, transfer: float) -> int:

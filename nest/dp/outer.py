@@ -15,9 +15,17 @@ from nest.problem import Problem
 from nest.tables import VariantTables, prefix
 from nest.units import NEVER, Floats, Ints
 
-
 THRESHOLDS = 8
 """Thresholds above which layers are counted as heavy."""
+
+
+@dataclass(frozen=True, slots=True)
+class OuterChoice:
+    """Number of stages and replicas of one variant, and how often the largest load then counts."""
+
+    stages: int
+    replicas: int
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,12 @@ class OuterChoices:
     replicas: Ints
     rounds: Ints
     bounds: Ints
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __getitem__(self, row: int) -> OuterChoice:
+        return OuterChoice(int(self.stages[row]), int(self.replicas[row]), int(self.rounds[row]))
 
     @property
     def least(self) -> int:
@@ -79,7 +93,8 @@ class Bounds:
         inside = self._cheapest_transfer * (1 if tables.recompute else 2)
         total = np.sum(work) + inside * (stages - 1)
         mean = np.ceil(total / np.maximum(stages + most_repeated, 1) * (1 - 1e-12)).astype(np.int64)
-        return np.maximum(np.maximum(mean, once.max()), self._crowded(once, work))
+        least: Ints = np.maximum(np.maximum(mean, once.max()), self._crowded(once, work))
+        return least
 
     def _crowded(self, once: Ints, work: Ints) -> Ints:
         """Load of the stage that must hold many heavy layers, for 0, 1, ... stages.
@@ -126,7 +141,8 @@ class Bounds:
         sizes = links.size[links.reach == 1]
         if len(sizes) == 0:
             return 0
-        return min(int(self.tables.transfers(sizes.min(keepdims=True), level)[0]) for level in range(self.problem.levels))
+        smallest = sizes.min(keepdims=True)
+        return min(int(self.tables.transfers(smallest, level)[0]) for level in range(self.problem.levels))
 
     def sync_weights(self, stages: Ints, replicas: Ints, *, sharded: bool) -> Ints:
         """Least quanta that the stage which counts in the synchronisation has to synchronise.
@@ -144,13 +160,13 @@ class Bounds:
     def sync(self, weights: Ints | Floats, replicas: Ints, heights: Ints) -> Ints:
         """Ticks that synchronisation takes at least, from its being linear in the bytes."""
         halvings = np.frexp(replicas)[1].astype(np.int64) - 1
-        codes = halvings * (self.problem.levels + 1) + heights
-        kinds, which = np.unique(codes, return_inverse=True)
-        slope, start = np.empty(len(kinds)), np.empty(len(kinds))
-        for at, code in enumerate(kinds.tolist()):
-            slope[at], start[at] = self._sync_line(1 << code // (self.problem.levels + 1), code % (self.problem.levels + 1))
-        ticks: Floats = start[which] + slope[which] * weights
-        return np.maximum(np.floor(ticks * (1 - 1e-12)).astype(np.int64) - 1, 0)
+        base = self.problem.levels + 1
+        kinds, which = np.unique(halvings * base + heights, return_inverse=True)
+        lines = np.array([self._sync_line(1 << code // base, code % base) for code in kinds.tolist()])
+        lines = lines.reshape(-1, 2)
+        ticks = lines[which, 1] + lines[which, 0] * weights
+        least: Ints = np.maximum(np.floor(ticks * (1 - 1e-12)).astype(np.int64) - 1, 0)
+        return least
 
     def _sync_line(self, replicas: int, height: int) -> tuple[float, float]:
         """Slope (ticks per quantum) and start of the synchronisation time over the quanta of parameters."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nest.dp.relaxed import FULL
-from nest.dp.sharding import ShardedStages
+from nest.dp.sharding import ShardedStages, most
+from nest.dp.sharding import least as fewest
 from nest.dp.uniform import windows
 from nest.problem import Problem
 from nest.tables import Tables, VariantTables
@@ -59,7 +60,7 @@ def _why(tables: VariantTables) -> Reason | None:
 
 
 def _choices_reason(tables: VariantTables, blocks: int) -> Reason | None:
-    """Stages or replicas that the choices ask for and nothing can deliver."""
+    """Name the stages or replicas that the choices ask for and nothing can deliver."""
     choices, microbatches = tables.problem.choices, tables.problem.training.microbatches
     if choices.stages is not None and min(choices.stages) > tables.layers:
         return Reason(f"{min(choices.stages)} stages are asked for, the model has {tables.layers} layers", float("inf"))
@@ -73,8 +74,8 @@ def _choices_reason(tables: VariantTables, blocks: int) -> Reason | None:
 
 
 def _layer_reason(tables: VariantTables, stages: ShardedStages) -> Reason | None:
-    """A layer that does not fit a device even alone, in the last stage and under every sharding allowed."""
-    least = np.minimum.reduce([stages.band.resident(zero, degree)[:, 0] for degree, zero in stages.shardings])
+    """Name the layer that does not fit a device even alone, in the last stage and under every sharding allowed."""
+    least = fewest([stages.band.resident(zero, degree)[:, 0] for degree, zero in stages.shardings])
     worst = int(np.argmax(least))
     if least[worst] <= tables.capacity:
         return None
@@ -88,7 +89,7 @@ def _layer_reason(tables: VariantTables, stages: ShardedStages) -> Reason | None
 
 
 def _pipeline_reason(tables: VariantTables, blocks: int) -> Reason | None:
-    """A pipeline whose microbatches in flight do not fit, or whose stages need too many devices."""
+    """Say that no microbatches in flight fit, or how many devices the stages need."""
     problem, choices = tables.problem, tables.problem.choices
     least = _least_blocks(tables)
     allowed = range(1, tables.layers + 1) if choices.stages is None else sorted(choices.stages)
@@ -101,8 +102,8 @@ def _pipeline_reason(tables: VariantTables, blocks: int) -> Reason | None:
     if fewest >= FULL:
         have = _bytes(tables, tables.capacity)
         return Reason(
-            f"no cut of the layers{asked} fits the memory: each layer fits a device of {have} bytes alone, but not with "
-            f"the microbatches in flight{_sharding(problem)}",
+            f"no cut of the layers{asked} fits the memory{_sharding(problem)}: each layer fits a device of "
+            f"{have} bytes alone, but not with the microbatches in flight",
             float("inf"),
         )
     needed = fewest * replicas * tables.width
@@ -118,7 +119,7 @@ def _least_blocks(tables: VariantTables) -> Ints:
     stages = ShardedStages(tables.band(max(1, tables.deepest)))
     layers = tables.layers
     limits = [
-        (degree, np.maximum.reduce([stages.band.most_in_flight(zero, degree) for zero in stages.types(degree)]))
+        (degree, most([stages.band.most_in_flight(zero, degree) for zero in stages.types(degree)]))
         for degree in reversed(stages.degrees)
     ]
     row = np.full(layers + 1 + stages.band.depth, FULL, dtype=np.int64)

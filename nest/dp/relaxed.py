@@ -140,7 +140,8 @@ class Relaxation:
     @cached_property
     def _firsts(self) -> Ints:
         """First layer of the stage that ends with each layer, by column; 0 where there is none."""
-        return np.maximum(np.arange(self.tables.layers)[:, None] - self._columns, 0)
+        firsts: Ints = np.maximum(np.arange(self.tables.layers)[:, None] - self._columns, 0)
+        return firsts
 
     @cached_property
     def _ending(self) -> np.ndarray:
@@ -177,7 +178,8 @@ class Relaxation:
         for at, group in enumerate(self.problem.cluster.group_sizes[:-1], start=1):
             across = (size > group) | ((replicas * size > group) & (group % size != 0))
             level[across] = at
-        return np.minimum.accumulate(level[::-1])[::-1]
+        least: Ints = np.minimum.accumulate(level[::-1])[::-1]
+        return least
 
     @cached_property
     def _loads_across(self) -> Ints:

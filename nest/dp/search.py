@@ -7,10 +7,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from nest.dp.outer import Bounds, OuterChoices, outer_choices
+from nest.dp.incumbent import Incumbent
+from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_infeasible
 from nest.dp.sharded import ShardedSearch
-from nest.dp.traceback import Incumbent
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
 from nest.plan import Plan
@@ -39,7 +39,7 @@ class Outcome:
 class Engine(Protocol):
     """Settles outer choices of one variant."""
 
-    def settle(self, stages: int, replicas: int, rounds: int, incumbent: Incumbent) -> None:
+    def settle(self, choice: OuterChoice) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
 
 
@@ -88,7 +88,7 @@ def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
     if not agenda:
         return
     bounds = np.concatenate([choices.bounds for _, choices in agenda])
-    sizes = [len(choices.bounds) for _, choices in agenda]
+    sizes = [len(choices) for _, choices in agenda]
     owner = np.repeat(np.arange(len(agenda)), sizes)
     within = np.concatenate([np.arange(size) for size in sizes])
     incumbent = watch.incumbent
@@ -99,8 +99,7 @@ def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
         watch.settled, watch.bound = settled, min(int(bounds[at]), elsewhere)
         watch.check()
         engine, choices = agenda[owner[at]]
-        row = within[at]
-        engine.settle(int(choices.stages[row]), int(choices.replicas[row]), int(choices.rounds[row]), incumbent)
+        engine.settle(choices[within[at]])
 
 
 def _stopped(incumbent: Incumbent, bound: int) -> Outcome:

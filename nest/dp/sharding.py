@@ -45,7 +45,7 @@ class ShardedStages:
         """Load of every stage in the slowest of the replicas that see the given levels."""
         key = (degree, max(zero, 1), triples)
         if key not in self._loads:
-            self._loads[key] = np.maximum.reduce([self._load(degree, zero, triple) for triple in triples])
+            self._loads[key] = most([self._load(degree, zero, triple) for triple in triples])
         return self._loads[key]
 
     def _load(self, degree: int, zero: int, triple: Triple) -> Ints:
@@ -55,18 +55,17 @@ class ShardedStages:
 
     def _collectives(self, zero: int, degree: int, levels: tuple[int, ...]) -> Ints:
         """Ticks of the collectives of each microbatch: none, a reduce-scatter (type 2), an all-gather too (type 3)."""
-        rings = np.minimum.reduce([self.band.shard_ring(level, degree) for level in levels])
-        return rings * (zero - 1)
+        return least([self.band.shard_ring(level, degree) for level in levels]) * (zero - 1)
 
     @cached_property
     def forward(self) -> Ints:
         """Forward walk of every stage behind its cheapest boundary."""
-        return np.minimum.reduce([self.band.forward(level) for level in range(self.problem.levels)])
+        return least([self.band.forward(level) for level in range(self.problem.levels)])
 
     @cached_property
     def backward(self) -> Ints:
         """Backward walk of every stage before its cheapest boundary."""
-        return np.minimum.reduce([self.band.backward(level) for level in range(self.problem.levels)])
+        return least([self.band.backward(level) for level in range(self.problem.levels)])
 
     def cheapest(self, degree: int, zero: int) -> Ints:
         """Load of every stage at the cheapest levels."""
@@ -85,3 +84,15 @@ class ShardedStages:
     def syncs(self, degree: int, zero: int, replicas: int, height: int) -> Ints:
         """Ticks of the gradient synchronisation of every stage."""
         return self.tables.syncs(self.band.parameters, replicas, height, self.ranks(degree, zero))
+
+
+def least(tables: list[Ints]) -> Ints:
+    """Return the least of several tables, entry by entry."""
+    entries: Ints = np.minimum.reduce(tables)
+    return entries
+
+
+def most(tables: list[Ints]) -> Ints:
+    """Return the largest of several tables, entry by entry."""
+    entries: Ints = np.maximum.reduce(tables)
+    return entries

@@ -1,59 +1,98 @@
-"""From a solver's decisions to a plan, and the best one so far."""
+"""From the finished rows of the recursion over places back to the stages of a plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nest.plan import Plan, Stage, StageChoice, inside_stage
-from nest.tables import VariantTables
-from nest.units import NEVER
+import numpy as np
+
+from nest.dp.relaxed import FULL
+from nest.plan import StageChoice
+
+if TYPE_CHECKING:
+    from nest.dp.placing import Limits, Placing, Row
 
 
-@dataclass
-class Incumbent:
-    """The best plan so far, kept as decisions.
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A stage about to be cut: its position from the end, first layer, degree, the degree above it, and its place."""
 
-    Attributes
+    position: int
+    first: int
+    own: int
+    above: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The best way to cut the stage of a spot: blocks below it, layers less one, degree below, class of levels."""
+
+    blocks: int
+    column: int
+    below: int
+    kind: int
+
+
+def stages_of(placing: Placing, rows: list[Row], limits: Limits, first_limits: Limits) -> list[StageChoice] | None:
+    """Place the first stage on finished rows, and walk back to the last.
+
+    Parameters
     ----------
-    objective
-        In ticks; `NEVER`, the end of the range (rule C12), stands for no plan yet.
+    rows
+        Rows under the 1st, 2nd, ... stage from the end, up to the first of the pipeline.
+    limits, first_limits
+        What stages must keep to, and what the first must.
+
+    Returns
+    -------
+    list of StageChoice or None
+        From the first stage on; None where the first cannot be placed within the budget.
     """
-
-    objective: int = NEVER
-    _tables: VariantTables | None = None
-    _stages: list[StageChoice] = field(default_factory=list)
-    _replicas: int = 0
-
-    def offer(self, objective: int, tables: VariantTables, stages: list[StageChoice], replicas: int) -> None:
-        """Keep a plan if it is better than the best so far."""
-        if objective < self.objective:
-            self.objective, self._tables, self._stages, self._replicas = objective, tables, stages, replicas
-
-    def load_cap(self, rounds: int, sync: int = 0) -> int:
-        """Largest load with which a plan would still be better."""
-        return (self.objective - 1 - sync) // rounds
-
-    def plan(self) -> Plan | None:
-        """Return the best plan, its stages placed from the last on."""
-        if self._tables is None:
-            return None
-        return to_plan(self._tables, self._stages, self._replicas)
+    none, layout = len(placing.degrees), placing.layout
+    for own, degree in enumerate(placing.degrees):
+        for end in layout.ends:
+            spot = _Spot(placing.count, 0, own, none, (end - degree) % layout.cycle)
+            cut = _cut(placing, rows, spot, first_limits)
+            if cut is not None and cut.blocks + degree <= layout.budget:
+                return _walk(placing, rows, spot, cut, (limits, first_limits))
+    return None
 
 
-def to_plan(tables: VariantTables, choices: list[StageChoice], replicas: int) -> Plan:
-    """Place stages, given from the first of the pipeline on, and name their layers."""
-    layers = tables.graph.layers
-    position, stages = 0, []
-    for choice in reversed(choices):
-        devices = tables.width * choice.degree
-        stages.append(
-            Stage(
-                layers=tuple(layer.id for layer in layers[choice.first : choice.end]),
-                first_device=position,
-                devices=devices,
-                recompute="full" if tables.recompute and choice.end < tables.layers else "none",
-                sharding=inside_stage(choice.zero, choice.degree),
-            )
-        )
-        position += devices
-    return Plan(tables.variant, replicas, position, tuple(reversed(stages)))
+def _walk(
+    placing: Placing, rows: list[Row], spot: _Spot, cut: _Cut | None, both: tuple[Limits, Limits]
+) -> list[StageChoice]:
+    limits, keep = both
+    choices = []
+    while cut is not None:
+        end = spot.first + 1 + cut.column
+        choices.append(StageChoice(spot.first, end, _type(spot, cut, keep), placing.degrees[spot.own]))
+        if spot.position == 1:
+            return choices
+        place = (spot.place - placing.degrees[cut.below]) % placing.layout.cycle
+        spot = _Spot(spot.position - 1, end, cut.below, spot.own, place)
+        keep = limits
+        cut = _cut(placing, rows, spot, keep)
+    raise AssertionError("every finished row was reached from the one before")
+
+
+def _cut(placing: Placing, rows: list[Row], spot: _Spot, limits: Limits) -> _Cut | None:
+    """Return the cut with the least blocks below, None where there is none."""
+    which = placing.classes(placing.degrees[spot.own]).which[:, spot.above, spot.place]
+    row = rows[spot.position - 1].between(spot.first + 1, spot.first + 1 + placing.band.depth)
+    usable = limits.of(spot.own)[spot.first].take(which, axis=1) >= spot.position
+    blocks = np.where(usable, row[:, :, spot.own, spot.place], FULL)
+    column, below = divmod(int(blocks.argmin()), blocks.shape[1])
+    if blocks[column, below] >= FULL:
+        return None
+    return _Cut(int(blocks[column, below]), column, below, int(which[below]))
+
+
+def _type(spot: _Spot, cut: _Cut, limits: Limits) -> int:
+    """Return the fastest ZeRO type with which the stage keeps its limits."""
+    degree = limits.placing.degrees[spot.own]
+    for zero in limits.placing.stages.types(degree):
+        if limits.with_type(zero, spot.own, cut.kind)[spot.first, cut.column] >= spot.position:
+            return zero
+    raise AssertionError("a usable stage has a usable type")

@@ -16,13 +16,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nest.dp.outer import Bounds
+from nest.dp.outer import Bounds, OuterChoice
 from nest.dp.profile import Pairs, Profile, replica_offsets, uniform_profile
-from nest.dp.traceback import Incumbent
 from nest.dp.watch import Watch
 from nest.plan import StageChoice
 from nest.tables import Band
 from nest.units import NEVER, Ints
+
 
 class UniformRows:
     """Rows of the recursion for one band of stages, kept for reuse.
@@ -51,12 +51,12 @@ class UniformRows:
         self._last_rows: dict[tuple[Pairs, ...], Ints] = {}
 
     def columns(self, position: int) -> int:
-        """Number of columns with a stage that fits at a position from the end."""
+        """Return up to which column a stage fits at a position from the end."""
         fitting = np.flatnonzero(self._flights_by_column >= position)
         return int(fitting[-1]) + 1 if len(fitting) else 0
 
     def load(self, pairs: Pairs, position: int) -> Ints:
-        """Load of every stage at a position from the end, `NEVER` where it does not fit; only the columns that count."""
+        """Load of every stage at a position from the end, up to `columns`; `NEVER` where it does not fit."""
         columns = self.columns(position)
         return np.where(self.flights[:, :columns] >= position, self._load(pairs)[:, :columns], NEVER)
 
@@ -153,7 +153,7 @@ class PossibleStages:
         return self._possible[stages]
 
 
-def windows(row: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def windows(row: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """View the values behind each place: entry ``[first, column]`` is ``row[first + 1 + column]``."""
     stride = row.strides[0]
     return as_strided(row[1:], shape=shape, strides=(stride, stride), writeable=False)
@@ -172,116 +172,100 @@ class UniformSearch:
 
     def __init__(self, bounds: Bounds, watch: Watch) -> None:
         self.tables, self.bounds, self.problem = bounds.tables, bounds, bounds.tables.problem
-        self.watch = watch
+        self.watch, self.incumbent = watch, watch.incumbent
         self._rows: dict[int, UniformRows] = {}
         self._profiles: dict[tuple[int, bytes], Profile] = {}
         self._possible: PossibleStages | None = None
 
-    def settle(self, stages: int, replicas: int, rounds: int, incumbent: Incumbent) -> None:
+    def settle(self, choice: OuterChoice) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
-        if self._possible is not None and stages not in self._possible:
+        if self._possible is not None and choice.stages not in self._possible:
             return
-        profile = self._profile(stages, replicas)
-        rows, last = self._best_rows(stages, rounds, profile, incumbent)
-        if last.min() == NEVER:
-            if incumbent.objective == NEVER and self._possible is None:
+        profile = self._profile(choice)
+        rows = self._deep_rows(choice, profile)
+        if rows.last_row(profile).min() == NEVER:
+            if self.incumbent.objective == NEVER and self._possible is None:
                 self._possible = PossibleStages(self._new_rows(self.tables.deepest))
-            return
-        height = self.tables.height(replicas, stages * self.tables.width)
-        if self.problem.preset.sync_all_stages:
-            self._with_slowest_sync(rows, profile, replicas, rounds, height, incumbent)
+        elif self.problem.preset.sync_all_stages:
+            self._with_slowest_sync(rows, profile, choice)
         else:
-            self._with_first_sync(rows, profile, last, replicas, rounds, height, incumbent)
+            self._with_first_sync(rows, profile, choice)
 
-    def _profile(self, stages: int, replicas: int) -> Profile:
+    def _profile(self, choice: OuterChoice) -> Profile:
         width = self.tables.width
-        offsets = replica_offsets(self.problem, replicas, stages * width)
-        key = (stages, offsets.tobytes())
+        offsets = replica_offsets(self.problem, choice.replicas, choice.stages * width)
+        key = (choice.stages, offsets.tobytes())
         if key not in self._profiles:
             monotone = self.tables.monotone
-            self._profiles[key] = uniform_profile(self.problem, width, stages, offsets, monotone=monotone)
+            self._profiles[key] = uniform_profile(self.problem, width, choice.stages, offsets, monotone=monotone)
         return self._profiles[key]
 
-    def _best_rows(
-        self, stages: int, rounds: int, profile: Profile, incumbent: Incumbent
-    ) -> tuple[UniformRows, Ints]:
-        """Return rows deep enough for every plan that could be better, and their last row.
+    def _deep_rows(self, choice: OuterChoice, profile: Profile) -> UniformRows:
+        """Return rows deep enough for every plan that could be better.
 
         Without an incumbent the depth is guessed from a load that is doubled until the best plan stays below it.
         """
-        if incumbent.objective < NEVER:
-            rows = self._shared_rows(stages, rounds, incumbent)
-            return rows, rows.last_row(profile)
-        guess = 2 * int(self.bounds.load[stages]) + 1
+        if self.incumbent.objective < NEVER:
+            return self._shared_rows(choice)
+        guess = 2 * int(self.bounds.load[choice.stages]) + 1
         while True:
             depth = self.tables.deepest_within(guess)
             rows = self._new_rows(depth)
-            last = rows.last_row(profile)
-            if depth >= self.tables.deepest or last.min() <= guess:
-                return rows, last
+            if depth >= self.tables.deepest or rows.last_row(profile).min() <= guess:
+                return rows
             guess *= 2
 
-    def _shared_rows(self, stages: int, rounds: int, incumbent: Incumbent) -> UniformRows:
-        """Rows shared by all numbers of stages of the same magnitude."""
-        magnitude = stages.bit_length()
-        depth = self.tables.deepest_within(incumbent.load_cap(rounds))
+    def _shared_rows(self, choice: OuterChoice) -> UniformRows:
+        """Return rows shared by all numbers of stages of the same magnitude."""
+        magnitude = choice.stages.bit_length()
+        depth = self.tables.deepest_within(self.incumbent.load_cap(choice.rounds))
         if magnitude not in self._rows or self._rows[magnitude].band.depth < depth:
             fewest = 1 << (magnitude - 1)
             most_replicas = max(1, self.problem.cluster.devices // (fewest * self.tables.width))
             least_rounds = -(-self.problem.training.microbatches // most_replicas) + fewest - 1
-            deep = self.tables.deepest_within(incumbent.load_cap(min(rounds, least_rounds)))
+            deep = self.tables.deepest_within(self.incumbent.load_cap(min(choice.rounds, least_rounds)))
             self._rows[magnitude] = self._new_rows(max(depth, deep))
         return self._rows[magnitude]
 
     def _new_rows(self, depth: int) -> UniformRows:
         return UniformRows(self.tables.band(max(depth, 1)), self.watch)
 
-    def _with_first_sync(
-        self,
-        rows: UniformRows,
-        profile: Profile,
-        last: Ints,
-        replicas: int,
-        rounds: int,
-        height: int,
-        incumbent: Incumbent,
-    ) -> None:
-        """The first stage alone is waited for: try each of its sizes."""
-        fits = np.flatnonzero(last <= incumbent.load_cap(rounds))
+    def _syncs(self, parameters: Ints, choice: OuterChoice) -> Ints:
+        height = self.tables.height(choice.replicas, choice.stages * self.tables.width)
+        return self.tables.syncs(parameters, choice.replicas, height)
+
+    def _with_first_sync(self, rows: UniformRows, profile: Profile, choice: OuterChoice) -> None:
+        """Try each size of the first stage, which alone is waited for."""
+        last = rows.last_row(profile)
+        fits = np.flatnonzero(last <= self.incumbent.load_cap(choice.rounds))
         if len(fits) == 0:
             return
-        sync = self.tables.syncs(rows.band.parameters[0][fits], replicas, height)
-        values = last[fits] * rounds + sync
+        values = last[fits] * choice.rounds + self._syncs(rows.band.parameters[0][fits], choice)
         best = int(np.argmin(values))
-        if values[best] < incumbent.objective:
+        if values[best] < self.incumbent.objective:
             cuts = rows.cuts(profile, int(fits[best]) + 1)
-            incumbent.offer(int(values[best]), self.tables, _choices(cuts), replicas)
+            self.incumbent.offer(int(values[best]), self.tables, _choices(cuts), choice.replicas)
 
-    def _with_slowest_sync(
-        self, rows: UniformRows, profile: Profile, replicas: int, rounds: int, height: int, incumbent: Incumbent
-    ) -> None:
-        """The slowest stage is waited for: walk the trade-off between the largest load and the most parameters.
+    def _with_slowest_sync(self, rows: UniformRows, profile: Profile, choice: OuterChoice) -> None:
+        """Walk the trade-off between the largest load and the most parameters, as the slowest stage is waited for.
 
         From the least load on, each step forbids all stages as heavy as the best plan's heaviest. It ends when the
         load alone, with the least synchronisation possible, is no better than the incumbent.
         """
-        weights = self.bounds.sync_weights(np.array([len(profile)]), np.array([replicas]), sharded=False)
-        least_sync = int(self.tables.syncs(weights, replicas, height)[0])
+        weights = self.bounds.sync_weights(np.array([choice.stages]), np.array([choice.replicas]), sharded=False)
+        least_sync = int(self._syncs(weights, choice)[0])
         load = int(rows.last_row(profile).min())
-        while load < NEVER and load * rounds + least_sync < incumbent.objective:
+        while load < NEVER and load * choice.rounds + least_sync < self.incumbent.objective:
             heaviest = rows.least_heaviest(profile, load)
-            sync = int(self.tables.syncs(np.array([heaviest]), replicas, height)[0])
-            if load * rounds + sync < incumbent.objective:
-                cuts = self._cuts_within(rows, profile, heaviest)
-                incumbent.offer(load * rounds + sync, self.tables, _choices(cuts), replicas)
-            if load * rounds + least_sync >= incumbent.objective:
+            objective = load * choice.rounds + int(self._syncs(np.array([heaviest]), choice)[0])
+            if objective < self.incumbent.objective:
+                light = UniformRows(rows.band, self.watch, rows.band.parameters <= heaviest)
+                cuts = light.cuts(profile, int(np.argmin(light.last_row(profile))) + 1)
+                self.incumbent.offer(objective, self.tables, _choices(cuts), choice.replicas)
+            if load * choice.rounds + least_sync >= self.incumbent.objective:
                 return
             rows = UniformRows(rows.band, self.watch, rows.band.parameters < heaviest)
             load = int(rows.last_row(profile).min())
-
-    def _cuts_within(self, rows: UniformRows, profile: Profile, heaviest: int) -> list[int]:
-        rows = UniformRows(rows.band, self.watch, rows.band.parameters <= heaviest)
-        return rows.cuts(profile, int(np.argmin(rows.last_row(profile))) + 1)
 
 
 def _choices(cuts: list[int]) -> list[StageChoice]:

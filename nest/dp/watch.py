@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from nest.dp.traceback import Incumbent
+from nest.dp.incumbent import Incumbent
 from nest.result import Progress, Report
 from nest.units import NEVER
 

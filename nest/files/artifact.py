@@ -169,12 +169,11 @@ def _graph(nodes: Sequence[ArtifactNode], edges: Sequence[ArtifactEdge], width: 
 
 def _in_order(graph: LayerGraph) -> LayerGraph:
     """Return the graph with its edges in the order of their layers, as our own format lists them."""
-    index = graph.index
-    places = [(index[edge.source], index[edge.target]) for edge in graph.edges]
-    if all(map(tuple.__le__, places, places[1:])):
+    places = graph.places
+    order = sorted(range(len(places)), key=places.__getitem__)
+    if order == list(range(len(places))):
         return graph
-    ordered = sorted(zip(places, graph.edges, strict=True), key=lambda pair: pair[0])
-    return LayerGraph(graph.layers, tuple(edge for _, edge in ordered))
+    return LayerGraph(graph.layers, tuple(graph.edges[at] for at in order))
 
 
 def _artifact_path(where: str, width: str) -> str:

@@ -12,7 +12,7 @@ from nest.files.words import near
 LARGEST_FILE = 2**26
 """Bytes that a file may have; a problem of 100,000 layers that all differ has a third of it."""
 
-PIECE = 2**20
+PIECE = 2**16
 
 FOREIGN_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with

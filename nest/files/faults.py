@@ -39,7 +39,7 @@ def key(where: str, name: str) -> str:
 
 def item(where: str, index: int | str) -> str:
     """Return the path of an item of the list or mapping at ``where``."""
-    return f"{where}[{json.dumps(index)}]"
+    return f"{where}[{index if isinstance(index, int) else json.dumps(index)}]"
 
 
 def _faults(value: object, kind: Any, where: str) -> Iterator[Fault]:

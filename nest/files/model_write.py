@@ -109,9 +109,8 @@ def _runs(layers: Sequence[Layer]) -> Iterator[Values]:
 
 def _is_chain(graph: LayerGraph) -> bool:
     """Whether the edges are those that the reader makes of a chain with skips, in its order."""
-    places = [(graph.index[edge.source], graph.index[edge.target]) for edge in graph.edges]
-    steps = [source for source, target in places if target - source == 1]
-    return places == sorted(places) and steps == list(range(len(graph) - 1))
+    steps = [source for source, target in graph.places if target - source == 1]
+    return list(graph.places) == sorted(graph.places) and steps == list(range(len(graph) - 1))
 
 
 def _edges(graphs: Graphs, likes: Sequence[Like], *, chain: bool) -> Iterator[Values]:
