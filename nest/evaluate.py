@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,22 @@ class Violation:
     message: str
 
 
+class Levels(NamedTuple):
+    """Network levels that a stage of one replica pays, 0 where there is no boundary.
+
+    Parameters
+    ----------
+    entry, exit
+        Of the boundaries before and after the stage.
+    block
+        Of its own devices.
+    """
+
+    entry: int
+    exit: int
+    block: int
+
+
 @dataclass(frozen=True, slots=True)
 class StageFigures:
     """Judged figures of one stage; times in ticks, for its slowest replica.
@@ -47,6 +65,8 @@ class StageFigures:
         Gradient synchronisation over the replicas, once per iteration.
     memory
         Quanta of bytes on each device.
+    levels
+        What the transfers and collectives of the slowest replica cross.
     """
 
     load: int
@@ -55,6 +75,7 @@ class StageFigures:
     sharding: int
     sync: int
     memory: int
+    levels: Levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,110 +245,114 @@ def _range_violations(scale: Scale, objective: int) -> Iterator[Violation]:
         yield Violation("range", f"an iteration takes {taken:.3g} s, beyond the {limit:.3g} s that ticks can count")
 
 
-@dataclass(frozen=True)
 class _Judge:
-    problem: Problem
-    plan: Plan
-    graph: LayerGraph
-    scale: Scale
+    """Prices each stage of a plan whose stages follow the order of the layers, where the plan places it."""
+
+    def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
+        self.problem, self.plan, self.scale = problem, plan, scale
+        layers, ticks, per_byte = graph.layers, scale.time.ticks_array, scale.quanta_per_byte
+        self.forward: list[int] = ticks(np.array([layer.forward_s for layer in layers])).tolist()
+        self.backward: list[int] = ticks(np.array([layer.backward_s for layer in layers])).tolist()
+        self.parameters = [quanta(layer.parameter_bytes, per_byte) for layer in layers]
+        self.activations = [quanta(layer.activation_bytes, per_byte) for layer in layers]
+        self.entering, self.leaving = _crossing(graph, plan)
+        self.transfers: dict[tuple[Number, int], int] = {}
 
     def figures(self) -> Iterator[StageFigures]:
-        first = 0
-        for at, stage in enumerate(self.plan.stages):
-            end = first + len(stage.layers)
-            yield self._stage(at, stage, first, end)
-            first = end
+        """Yield the figures of each stage."""
+        ends = list(accumulate(len(stage.layers) for stage in self.plan.stages))
+        runs = [slice(first, end) for first, end in pairwise([0, *ends])]
+        parameters = [sum(self.parameters[run]) for run in runs]
+        columns = zip(self.plan.stages, runs, parameters, self._levels(), self._syncs(parameters), strict=True)
+        for at, (stage, run, weights, levels, sync) in enumerate(columns):
+            load, (forward, backward, sharding), slowest = self._load(stage, run, weights, levels)
+            memory = self._memory(stage, run, weights, len(self.plan.stages) - at)
+            yield StageFigures(load, forward, backward, sharding, sync, memory, Levels(*slowest))
 
-    def _stage(self, at: int, stage: Stage, first: int, end: int) -> StageFigures:
-        parameters, activations = self._sizes(first, end)
-        zero, degree = (stage.sharding.zero, stage.sharding.degree) if stage.sharding.kind == "stage" else (0, 1)
-        levels = self._levels(at)
-        forward = {entry: self._forward(first, end, entry) for entry, _, _ in levels}
-        backward = {out: self._backward(first, end, out, stage.recompute) for _, out, _ in levels}
-        sharding = {block: self._sharding(parameters, zero, degree, block) for _, _, block in levels}
-        terms = ((forward[entry], backward[out], sharding[block]) for entry, out, block in levels)
-        load, slowest = max((sum(parts), parts) for parts in terms)
-        copies = OPTIMIZER_COPIES[self.problem.training.optimizer]
-        held = resident(parameters, activations, copies, zero, degree)
-        memory = needed(held, self._stash(first, end, activations, stage.recompute), len(self.plan.stages) - at)
-        return StageFigures(load, *slowest, sync=self._sync(parameters, zero, degree), memory=memory)
-
-    def _levels(self, at: int) -> set[tuple[int, int, int]]:
-        """Levels of entry, exit and block of a stage, for every replica that counts."""
-        count = self.plan.replicas if self.problem.preset.all_replicas else 1
+    def _levels(self) -> Iterator[set[tuple[int, int, int]]]:
+        """Yield the levels of entry, exit and block of each stage, in every replica that counts."""
+        stages, preset, spans = self.plan.stages, self.problem.preset, self.problem.cluster.spans
+        count = self.plan.replicas if preset.all_replicas else 1
         base = np.arange(count, dtype=np.int64) * self.plan.replica_stride
-        stage = self.plan.stages[at]
-        spans = self.problem.cluster.spans
-        block = spans(base + stage.first_device, base + stage.first_device + stage.devices - 1)
-        entry = self._boundary(at - 1, base) if at > 0 else np.zeros_like(base)
-        out = self._boundary(at, base) if at + 1 < len(self.plan.stages) else np.zeros_like(base)
-        return set(zip(entry.tolist(), out.tolist(), block.tolist(), strict=True))
+        first = base + np.array([[stage.first_device] for stage in stages])
+        last = first + np.array([[stage.devices - 1] for stage in stages])
+        upper = first if preset.boundary == "first" else last
+        between, none = spans(first[1:], upper[:-1]).tolist(), [0] * count  # the next stage lies below on the line
+        for columns in zip([none, *between], [*between, none], spans(first, last).tolist(), strict=True):
+            yield set(zip(*columns, strict=True))
 
-    def _boundary(self, at: int, base: np.ndarray) -> np.ndarray:
-        """Level between stage ``at`` and the next, which lies below it on the line of devices."""
-        upper, lower = self.plan.stages[at], self.plan.stages[at + 1]
-        last = upper.first_device if self.problem.preset.boundary == "first" else upper.first_device + upper.devices - 1
-        return self.problem.cluster.spans(base + lower.first_device, base + last)
+    def _load(
+        self, stage: Stage, run: slice, parameters: int, levels: set[tuple[int, int, int]]
+    ) -> tuple[int, tuple[int, int, int], tuple[int, int, int]]:
+        """Return the largest load of the replicas, its three terms, and the levels that make it."""
+        forward = {entry: self._forward(run, entry) for entry, _, _ in levels}
+        backward = {out: self._backward(run, out, stage.recompute) for _, out, _ in levels}
+        sharding = {block: self._sharding(stage, parameters, block) for _, _, block in levels}
+        terms = (((forward[each[0]], backward[each[1]], sharding[each[2]]), each) for each in levels)
+        return max((sum(parts), parts, each) for parts, each in terms)
 
-    def _forward(self, first: int, end: int, entry: int) -> int:
-        times = [self.scale.time.ticks(layer.forward_s) for layer in self.graph.layers[first:end]]
-        return walk(0, times, self._arrivals(first, end, entry, forward=True))
+    def _forward(self, run: slice, entry: int) -> int:
+        return walk(0, self.forward[run], self._arrivals(self.entering[run], entry))
 
-    def _backward(self, first: int, end: int, out: int, recompute: Recompute) -> int:
-        layers, ticks = self.graph.layers[first:end], self.scale.time.ticks
-        times = [ticks(layer.backward_s) for layer in layers]
+    def _backward(self, run: slice, out: int, recompute: Recompute) -> int:
         repeated = 0
         if recompute == "full":
-            charged = self.problem.preset.repeated_pass
-            repeated = sum(times) if charged == "backward" else sum(ticks(layer.forward_s) for layer in layers)
-        return walk(repeated, times[::-1], self._arrivals(first, end, out, forward=False)[::-1])
+            charged = self.forward if self.problem.preset.repeated_pass == "forward" else self.backward
+            repeated = sum(charged[run])
+        return walk(repeated, self.backward[run][::-1], self._arrivals(self.leaving[run][::-1], out))
 
-    def _sharding(self, parameters: int, zero: int, degree: int, block: int) -> int:
+    def _arrivals(self, crossing: list[list[Number]], level: int) -> list[int]:
+        """Tick at which each layer has what edges bring from outside: activations, or gradients on the way back."""
+        return [max([self._transfer(size, level) for size in sizes]) if sizes else 0 for sizes in crossing]
+
+    def _transfer(self, size: Number, level: int) -> int:
+        key = size, level
+        if key not in self.transfers:
+            seconds = transfer_s(self.problem.cluster, self.problem.preset, level, float(size))
+            self.transfers[key] = self.scale.time.ticks(seconds)
+        return self.transfers[key]
+
+    def _sharding(self, stage: Stage, parameters: int, block: int) -> int:
         """Reduce-scatter the gradients (types 2 and 3), all-gather the weights (type 3)."""
+        zero, degree = _inside(stage)
         if zero < 2:
             return 0
         size = float(bytes_of(parameters, self.scale.quanta_per_byte))
         ring = self.scale.time.ticks(shard_s(self.problem.cluster, self.problem.preset, block, degree, size))
         return ring * (zero - 1)
 
-    def _arrivals(self, first: int, end: int, level: int, *, forward: bool) -> list[int]:
-        """Tick at which each layer has what edges bring from outside: activations, or gradients on the way back."""
-        links = self.graph.incoming if forward else self.graph.outgoing
-        cluster, preset, ticks = self.problem.cluster, self.problem.preset, self.scale.time.ticks
-        return [
-            max(
-                (
-                    ticks(transfer_s(cluster, preset, level, float(size)))
-                    for other, size in links[place]
-                    if not first <= other < end
-                ),
-                default=0,
-            )
-            for place in range(first, end)
-        ]
+    def _memory(self, stage: Stage, run: slice, parameters: int, in_flight: int) -> int:
+        zero, degree = _inside(stage)
+        activations = sum(self.activations[run])
+        stash = activations  # of each further microbatch in flight: everything, or the inputs where these are enough
+        if stage.recompute == "full":
+            stash = sum(quanta(size, self.scale.quanta_per_byte) for sizes in self.entering[run] for size in sizes)
+        copies = OPTIMIZER_COPIES[self.problem.training.optimizer]
+        return needed(resident(parameters, activations, copies, zero, degree), stash, in_flight)
 
-    def _sizes(self, first: int, end: int) -> tuple[int, int]:
-        layers, scale = self.graph.layers[first:end], self.scale.quanta_per_byte
-        return (
-            sum(quanta(layer.parameter_bytes, scale) for layer in layers),
-            sum(quanta(layer.activation_bytes, scale) for layer in layers),
-        )
+    def _syncs(self, parameters: list[int]) -> list[int]:
+        """Return the synchronisation of each stage."""
+        cluster, preset, plan = self.problem.cluster, self.problem.preset, self.plan
+        sizes = np.array([float(bytes_of(count, self.scale.quanta_per_byte)) for count in parameters])
+        if preset.sync_sharded:
+            inner = map(_inside, plan.stages)
+            sizes /= [degree if zero == 3 else 1 for zero, degree in inner]
+        height = sync_height(cluster, plan.replicas, plan.replica_stride)
+        return [self.scale.time.ticks(each) for each in sync_s(cluster, preset, plan.replicas, height, sizes).tolist()]
 
-    def _stash(self, first: int, end: int, activations: int, recompute: Recompute) -> int:
-        """Quanta that each further microbatch in flight keeps: the stage's inputs when recomputing, else everything."""
-        if recompute == "none":
-            return activations
-        return sum(
-            quanta(size, self.scale.quanta_per_byte)
-            for place in range(first, end)
-            for source, size in self.graph.incoming[place]
-            if source < first
-        )
 
-    def _sync(self, parameters: int, zero: int, degree: int) -> int:
-        size = float(bytes_of(parameters, self.scale.quanta_per_byte))
-        if self.problem.preset.sync_sharded and zero == 3:
-            size /= degree
-        height = sync_height(self.problem.cluster, self.plan.replicas, self.plan.replica_stride)
-        seconds = sync_s(self.problem.cluster, self.problem.preset, self.plan.replicas, height, size)
-        return self.scale.time.ticks(seconds)
+def _crossing(graph: LayerGraph, plan: Plan) -> tuple[list[list[Number]], list[list[Number]]]:
+    """Return for each layer the sizes of the edges that enter it from another stage, and that leave it for one."""
+    stages = [at for at, stage in enumerate(plan.stages) for _ in stage.layers]
+    entering: list[list[Number]] = [[] for _ in stages]
+    leaving: list[list[Number]] = [[] for _ in stages]
+    for (source, target), edge in zip(graph.places, graph.edges, strict=True):
+        if stages[source] != stages[target]:
+            entering[target].append(edge.bytes)
+            leaving[source].append(edge.bytes)
+    return entering, leaving
+
+
+def _inside(stage: Stage) -> tuple[int, int]:
+    """Return ZeRO type and degree of the sharding inside a stage."""
+    return (stage.sharding.zero, stage.sharding.degree) if stage.sharding.kind == "stage" else (0, 1)

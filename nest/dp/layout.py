@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nest.dp.profile import boundary_levels, replica_offsets, shifted_spans
+from nest.dp.profile import boundary_levels, dearest, replica_offsets, shifted_spans
 from nest.problem import Problem
 from nest.units import Ints
 
@@ -52,8 +52,14 @@ class Layout:
     def _places(self) -> Ints:
         return np.arange(self.cycle, dtype=np.int64) * self.width
 
-    def classes(self, degree: int, degrees: tuple[int, ...]) -> LevelClasses:
-        """Return what a stage of ``degree`` blocks sees beside neighbours of each of ``degrees`` blocks, or none."""
+    def classes(self, degree: int, degrees: tuple[int, ...], *, monotone: bool) -> LevelClasses:
+        """Return what a stage of ``degree`` blocks sees beside neighbours of each of ``degrees`` blocks, or none.
+
+        Parameters
+        ----------
+        monotone
+            Nothing gets cheaper from one level to the next; levels that others dominate are then dropped.
+        """
         own = degree * self.width
         beside = np.array(degrees, dtype=np.int64)[:, None] * self.width
         low, high = self._places[None, :], self._places[None, :] + own
@@ -64,7 +70,7 @@ class Layout:
         out, entry = np.concatenate([out, none], axis=1), np.concatenate([entry, none], axis=1)
         base = self.problem.levels
         codes = (entry[:, None, :, :] * base + out[:, :, None, :]) * base + block[:, None, None, :]
-        return LevelClasses.of(codes, base)
+        return LevelClasses.of(codes, base, monotone=monotone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class LevelClasses:
     ----------
     triples
         For each class the levels in all replicas.
-    of
+    which
         Class by index of the exit neighbour's degree, index of the entry neighbour's degree (the last index of both
         is for no neighbour), and place in the cycle.
     """
@@ -84,15 +90,15 @@ class LevelClasses:
     which: Ints
 
     @classmethod
-    def of(cls, codes: Ints, base: int) -> LevelClasses:
+    def of(cls, codes: Ints, base: int, *, monotone: bool) -> LevelClasses:
         """Group codes ``(entry * base + exit) * base + block`` with one row per replica."""
         flat = np.sort(codes.reshape(len(codes), -1), axis=0)
         distinct, which = np.unique(flat, axis=1, return_inverse=True)
-        sets = [tuple(sorted(set(column))) for column in distinct.T.tolist()]
-        ids = {found: at for at, found in enumerate(dict.fromkeys(sets))}
-        renamed = np.array([ids[found] for found in sets], dtype=np.int64)[which.reshape(-1)]
-        triples = [tuple((c // base // base, c // base % base, c % base) for c in found) for found in ids]
-        return cls(triples, renamed.reshape(codes.shape[1:]))
+        sets = [{(code // base // base, code // base % base, code % base) for code in row} for row in distinct.T.tolist()]
+        seen = [tuple(dearest(found) if monotone else sorted(found)) for found in sets]
+        ids = {triples: at for at, triples in enumerate(dict.fromkeys(seen))}
+        renamed = np.array([ids[triples] for triples in seen], dtype=np.int64)[which.reshape(-1)]
+        return cls(list(ids), renamed.reshape(codes.shape[1:]))
 
 
 def layouts(problem: Problem, width: int, replicas: int, least: int) -> list[Layout]:

@@ -98,7 +98,7 @@ class Placing:
     def classes(self, degree: int) -> LevelClasses:
         """Levels that a stage of ``degree`` blocks may see."""
         if degree not in self._classes:
-            self._classes[degree] = self.layout.classes(degree, self.degrees)
+            self._classes[degree] = self.layout.classes(degree, self.degrees, monotone=self.tables.monotone)
         return self._classes[degree]
 
     def decide(self, cap: int, sync_cap: int) -> list[StageChoice] | None:

@@ -7,12 +7,14 @@ boundary (to the stage after it in the pipeline) below it and its *entry* bounda
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from nest.problem import Problem
 from nest.units import Ints
+
+Levels = TypeVar("Levels", bound=tuple[int, ...])
 
 Pair: TypeAlias = tuple[int, int]
 """Levels of a stage's entry and exit boundary, in one replica."""
@@ -82,11 +84,13 @@ def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *,
 
 
 def _pairs(found: Iterable[Pair], *, monotone: bool) -> Pairs:
-    pairs = sorted(set(found))
-    if monotone and len(pairs) > 1:
-        pairs = [pair for pair in pairs if not any(_dominates(other, pair) for other in pairs)]
-    return tuple(pairs)
+    return tuple(dearest(set(found)) if monotone else sorted(set(found)))
 
 
-def _dominates(one: Pair, other: Pair) -> bool:
-    return one != other and one[0] >= other[0] and one[1] >= other[1]
+def dearest(found: set[Levels]) -> list[Levels]:
+    """Return the tuples of levels of which no other one is at least as high in every place."""
+    return sorted(one for one in found if not any(_dominates(other, one) for other in found))
+
+
+def _dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return one != other and all(high >= low for high, low in zip(one, other, strict=True))
