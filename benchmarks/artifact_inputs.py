@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from measure import (
@@ -49,6 +50,10 @@ LARGE = "llama2_1024"
 """End of the name of the input whose whole process has a target of its own."""
 
 LIMIT_S = 600.0
+BUDGET_S = 2.0
+"""Nothing is repeated for longer."""
+
+PROCESS_REPEATS = 3
 PER_MILLE = 1e3
 
 
@@ -118,10 +123,8 @@ def main() -> None:
     head = machine()
     runs = [run_input(path, optima.get(path.stem), arguments.repeats) for path in paths]
     chosen = [path for path in paths if arguments.processes in path.stem and not arguments.in_process]
-    processes = {path.stem: whole_process(path, "artifact", "zero=none", arguments.repeats) for path in chosen}
-    plain = {
-        path.stem: whole_process(path, "paper", "zero=any", arguments.repeats) for path in chosen if _large(path.stem)
-    }
+    processes = {path.stem: whole_process(path, "artifact", "zero=none") for path in chosen}
+    plain = {path.stem: whole_process(path, "paper", "zero=any") for path in chosen if _large(path.stem)}
     targets = targets_of(runs, originals, processes, plain)
     _show(head, runs, originals, processes, targets)
     document = {
@@ -141,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--measured", type=Path, help="the artifact's own runs")
     made.add_argument("--optima", type=Path, help="optima under preset artifact, without sharding")
     made.add_argument("--json", type=Path, help="write all figures to this file too")
-    made.add_argument("--repeats", type=int, default=5, help="runs of which the best counts (default 5)")
+    made.add_argument("--repeats", type=int, default=20, help="most runs of which the best counts (default 20)")
     made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
     made.add_argument("--processes", default="", metavar="TEXT", help="whole processes only for inputs with this text")
     made.add_argument("--in-process", action="store_true", help="no whole processes")
@@ -170,8 +173,12 @@ def original_runs(runs: Iterable[Mapping[str, Any]]) -> dict[str, Original]:
 
 def run_input(path: Path, optimum: float | None, repeats: int) -> Run:
     """Solve an input under both presets, in this process."""
-    seconds, result = best_of(repeats, _solver(path, lambda problem: problem.with_preset(ARTIFACT), NO_ZERO))
-    paper_s, paper = best_of(repeats, _solver(path, lambda problem: problem.with_preset(PAPER), ANY_ZERO))
+    seconds, result = best_of(
+        repeats, _solver(path, lambda problem: problem.with_preset(ARTIFACT), NO_ZERO), budget_s=BUDGET_S
+    )
+    paper_s, paper = best_of(
+        repeats, _solver(path, lambda problem: problem.with_preset(PAPER), ANY_ZERO), budget_s=BUDGET_S
+    )
     without = solve(read_problem(path).with_preset(PAPER).with_choices(zero=NO_ZERO))
     stages = paper.plan.stages if paper.plan else ()
     return Run(
@@ -208,10 +215,20 @@ def gain(without: float | None, free: float | None) -> float | None:
     return math.inf if without is None else PER_MILLE * (without / free - 1)
 
 
-def whole_process(path: Path, preset: str, setting: str, repeats: int) -> Process:
-    """Run ``nest solve`` on an input, and return the fastest run."""
+def whole_process(path: Path, preset: str, setting: str) -> Process:
+    """Run ``nest solve`` on an input a few times, and return the fastest run.
+
+    Raises
+    ------
+    CalledProcessError
+        If it finds no plan.
+    """
     command = [*PROGRAM, "solve", str(path), "--preset", preset, "--set", setting, "--json"]
-    return min((in_process(command, LIMIT_S) for _ in range(repeats)), key=lambda process: process.seconds)
+    runs = [in_process(command, LIMIT_S) for _ in range(PROCESS_REPEATS)]
+    for run in runs:
+        if run.exit != 0:
+            raise CalledProcessError(run.exit, command, run.output)
+    return min(runs, key=lambda run: run.seconds)
 
 
 def _large(name: str) -> bool:

@@ -3,8 +3,8 @@
     python -S -E benchmarks/launch.py SECONDS COMMAND...
 
 What the command prints goes where it goes; a last line on standard output is a JSON object with ``seconds``,
-``peak_mb`` and ``exit`` (negative: the signal that ended it, as after ``SECONDS``). Linux counts the memory of the
-process that started a command as the command's own, so this one stays small: nothing but the standard library.
+``cpu_s``, ``peak_mb`` and ``exit`` (negative: the signal that ended it, as after ``SECONDS``). Linux counts the memory
+of the process that started a command as the command's own, so this one stays small: nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-KB_PER_MB = 1e3
+MB_PER_KIB = 1024 / 1e6
 
 
 def main() -> None:
@@ -30,7 +30,12 @@ def main() -> None:
     seconds = time.perf_counter() - begin
     signal.setitimer(signal.ITIMER_REAL, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    figures = {"seconds": seconds, "peak_mb": usage.ru_maxrss / KB_PER_MB, "exit": child.returncode}
+    figures = {
+        "seconds": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss * MB_PER_KIB,
+        "exit": child.returncode,
+    }
     print(f"\n{json.dumps(figures)}", flush=True)
 
 

@@ -26,7 +26,7 @@ LAUNCH = Path(__file__).with_name("launch.py")
 PROGRAM = (sys.executable, "-c", "from nest.cli import main; main()")
 """The program `nest` as it starts when it is installed, from this working tree."""
 
-WIDTH = 150
+WIDTH = 180
 
 Answer = TypeVar("Answer")
 
@@ -37,8 +37,11 @@ class Process:
 
     Attributes
     ----------
-    seconds, peak_mb
-        From its start to its end, interpreter included; largest resident memory, in 1e6 bytes.
+    seconds, cpu_s
+        From its start to its end, interpreter included, and how long it computed; the latter hardly depends on how
+        busy the machine is.
+    peak_mb
+        Largest resident memory, in 1e6 bytes.
     exit
         Its exit code, or the negative number of the signal that ended it.
     output
@@ -46,6 +49,7 @@ class Process:
     """
 
     seconds: float
+    cpu_s: float
     peak_mb: float
     exit: int
     output: str
@@ -95,13 +99,22 @@ def growth_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float |
     return float(slope)
 
 
-def best_of(repeats: int, run: Callable[[], Answer]) -> tuple[float, Answer]:
-    """Return the fewest seconds of several runs, and what the last of them answered."""
-    fewest = math.inf
+def best_of(repeats: int, run: Callable[[], Answer], *, budget_s: float = math.inf) -> tuple[float, Answer]:
+    """Return the fewest seconds of several runs, and what the last of them answered.
+
+    Parameters
+    ----------
+    budget_s
+        No further run begins after so many seconds.
+    """
+    fewest, start = math.inf, time.perf_counter()
     for _ in range(max(repeats, 1)):
         begin = time.perf_counter()
         answer = run()
-        fewest = min(fewest, time.perf_counter() - begin)
+        end = time.perf_counter()
+        fewest = min(fewest, end - begin)
+        if end - start > budget_s:
+            break
     return fewest, answer
 
 

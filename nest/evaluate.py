@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from nest.cost.schedule import iteration
 from nest.errors import InvalidPlan
 from nest.graph import LayerGraph
 from nest.plan import Plan, Stage
-from nest.problem import OPTIMIZER_COPIES, Problem, Recompute
+from nest.problem import OPTIMIZER_COPIES, Problem
 from nest.units import HARD_LIMIT, Number, bytes_of, quanta
+
+Crossing: TypeAlias = list[tuple[int, Number]]
+"""Edges across a boundary of a stage: place of the layer inside it, in the order in which it runs, and bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +154,10 @@ def _graph(problem: Problem, plan: Plan) -> LayerGraph:
     if not plan.stages:
         raise InvalidPlan("stages", "the plan has no stage", "give at least one")
     graph = problem.graphs[plan.variant]
+    index = graph.index
     for at, stage in enumerate(plan.stages):
         for name in stage.layers:
-            if name not in graph.index:
+            if name not in index:
                 raise InvalidPlan(f"stages[{at}].layers", f"{name!r} is no layer of the problem", "name a layer's id")
     return graph
 
@@ -186,7 +190,8 @@ def _choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
     """Rules ``cover`` and ``order``: every layer once, in stages that are contiguous in the order."""
-    placed = [graph.index[name] for stage in plan.stages for name in stage.layers]
+    index = graph.index
+    placed = [index[name] for stage in plan.stages for name in stage.layers]
     if sorted(placed) != list(range(len(graph))) or not all(stage.layers for stage in plan.stages):
         missing = sorted(set(range(len(graph))) - set(placed))
         what = (
@@ -261,13 +266,13 @@ class _Judge:
     def figures(self) -> Iterator[StageFigures]:
         """Yield the figures of each stage."""
         ends = list(accumulate(len(stage.layers) for stage in self.plan.stages))
-        runs = [slice(first, end) for first, end in pairwise([0, *ends])]
+        runs = list(map(slice, [0, *ends], ends))
         parameters = [sum(self.parameters[run]) for run in runs]
-        columns = zip(self.plan.stages, runs, parameters, self._levels(), self._syncs(parameters), strict=True)
-        for at, (stage, run, weights, levels, sync) in enumerate(columns):
-            load, (forward, backward, sharding), slowest = self._load(stage, run, weights, levels)
-            memory = self._memory(stage, run, weights, len(self.plan.stages) - at)
-            yield StageFigures(load, forward, backward, sharding, sync, memory, Levels(*slowest))
+        columns = zip(runs, parameters, self._levels(), self._syncs(parameters), strict=True)
+        for at, (run, weights, replicas, sync) in enumerate(columns):
+            load, forward, backward, sharding, levels = max(self._times(at, run, weights, each) for each in replicas)
+            memory = self._memory(at, run, weights)
+            yield StageFigures(load, forward, backward, sharding, sync, memory, Levels(*levels))
 
     def _levels(self) -> Iterator[set[tuple[int, int, int]]]:
         """Yield the levels of entry, exit and block of each stage, in every replica that counts."""
@@ -281,29 +286,26 @@ class _Judge:
         for columns in zip([none, *between], [*between, none], spans(first, last).tolist(), strict=True):
             yield set(zip(*columns, strict=True))
 
-    def _load(
-        self, stage: Stage, run: slice, parameters: int, levels: set[tuple[int, int, int]]
-    ) -> tuple[int, tuple[int, int, int], tuple[int, int, int]]:
-        """Return the largest load of the replicas, its three terms, and the levels that make it."""
-        forward = {entry: self._forward(run, entry) for entry, _, _ in levels}
-        backward = {out: self._backward(run, out, stage.recompute) for _, out, _ in levels}
-        sharding = {block: self._sharding(stage, parameters, block) for _, _, block in levels}
-        terms = (((forward[each[0]], backward[each[1]], sharding[each[2]]), each) for each in levels)
-        return max((sum(parts), parts, each) for parts, each in terms)
-
-    def _forward(self, run: slice, entry: int) -> int:
-        return walk(0, self.forward[run], self._arrivals(self.entering[run], entry))
-
-    def _backward(self, run: slice, out: int, recompute: Recompute) -> int:
+    def _times(
+        self, at: int, run: slice, parameters: int, levels: tuple[int, int, int]
+    ) -> tuple[int, int, int, int, tuple[int, int, int]]:
+        """Return the load of a stage in a replica, its three terms, and the levels of entry, exit and block again."""
+        entry, out, block = levels
+        forward = walk(0, self.forward[run], self._arrivals(self.entering[at], at, entry))
         repeated = 0
-        if recompute == "full":
+        if self.plan.stages[at].recompute == "full":
             charged = self.forward if self.problem.preset.repeated_pass == "forward" else self.backward
             repeated = sum(charged[run])
-        return walk(repeated, self.backward[run][::-1], self._arrivals(self.leaving[run][::-1], out))
+        backward = walk(repeated, self.backward[run][::-1], self._arrivals(self.leaving[at], at, out))
+        sharding = self._sharding(at, parameters, block)
+        return forward + backward + sharding, forward, backward, sharding, levels
 
-    def _arrivals(self, crossing: list[list[Number]], level: int) -> list[int]:
+    def _arrivals(self, crossing: Crossing, at: int, level: int) -> list[int]:
         """Tick at which each layer has what edges bring from outside: activations, or gradients on the way back."""
-        return [max([self._transfer(size, level) for size in sizes]) if sizes else 0 for sizes in crossing]
+        arrivals = [0] * len(self.plan.stages[at].layers)
+        for place, size in crossing:
+            arrivals[place] = max(arrivals[place], self._transfer(size, level))
+        return arrivals
 
     def _transfer(self, size: Number, level: int) -> int:
         key = size, level
@@ -312,44 +314,48 @@ class _Judge:
             self.transfers[key] = self.scale.time.ticks(seconds)
         return self.transfers[key]
 
-    def _sharding(self, stage: Stage, parameters: int, block: int) -> int:
+    def _sharding(self, at: int, parameters: int, block: int) -> int:
         """Reduce-scatter the gradients (types 2 and 3), all-gather the weights (type 3)."""
-        zero, degree = _inside(stage)
+        zero, degree = _inside(self.plan.stages[at])
         if zero < 2:
             return 0
         size = float(bytes_of(parameters, self.scale.quanta_per_byte))
         ring = self.scale.time.ticks(shard_s(self.problem.cluster, self.problem.preset, block, degree, size))
         return ring * (zero - 1)
 
-    def _memory(self, stage: Stage, run: slice, parameters: int, in_flight: int) -> int:
-        zero, degree = _inside(stage)
-        activations = sum(self.activations[run])
-        stash = activations  # of each further microbatch in flight: everything, or the inputs where these are enough
-        if stage.recompute == "full":
-            stash = sum(quanta(size, self.scale.quanta_per_byte) for sizes in self.entering[run] for size in sizes)
+    def _memory(self, at: int, run: slice, parameters: int) -> int:
+        stages, activations = self.plan.stages, sum(self.activations[run])
+        stash = activations  # of each further microbatch in flight
+        if stages[at].recompute == "full":
+            stash = sum([quanta(size, self.scale.quanta_per_byte) for _, size in self.entering[at]])
         copies = OPTIMIZER_COPIES[self.problem.training.optimizer]
-        return needed(resident(parameters, activations, copies, zero, degree), stash, in_flight)
+        return needed(resident(parameters, activations, copies, *_inside(stages[at])), stash, len(stages) - at)
 
     def _syncs(self, parameters: list[int]) -> list[int]:
         """Return the synchronisation of each stage."""
         cluster, preset, plan = self.problem.cluster, self.problem.preset, self.plan
         sizes = np.array([float(bytes_of(count, self.scale.quanta_per_byte)) for count in parameters])
         if preset.sync_sharded:
-            inner = map(_inside, plan.stages)
-            sizes /= [degree if zero == 3 else 1 for zero, degree in inner]
+            sizes /= [degree if zero == 3 else 1 for zero, degree in map(_inside, plan.stages)]
         height = sync_height(cluster, plan.replicas, plan.replica_stride)
         return [self.scale.time.ticks(each) for each in sync_s(cluster, preset, plan.replicas, height, sizes).tolist()]
 
 
-def _crossing(graph: LayerGraph, plan: Plan) -> tuple[list[list[Number]], list[list[Number]]]:
-    """Return for each layer the sizes of the edges that enter it from another stage, and that leave it for one."""
-    stages = [at for at, stage in enumerate(plan.stages) for _ in stage.layers]
-    entering: list[list[Number]] = [[] for _ in stages]
-    leaving: list[list[Number]] = [[] for _ in stages]
+def _crossing(graph: LayerGraph, plan: Plan) -> tuple[list[Crossing], list[Crossing]]:
+    """Return the edges that enter each stage from another, and those that leave it, by the order in which it runs."""
+    entering: list[Crossing] = [[] for _ in plan.stages]
+    leaving: list[Crossing] = [[] for _ in plan.stages]
+    homes = [
+        (at, place, len(stage.layers) - 1 - place)
+        for at, stage in enumerate(plan.stages)
+        for place in range(len(stage.layers))
+    ]
     for (source, target), edge in zip(graph.places, graph.edges, strict=True):
-        if stages[source] != stages[target]:
-            entering[target].append(edge.bytes)
-            leaving[source].append(edge.bytes)
+        before, _, place_backward = homes[source]
+        after, place_forward, _ = homes[target]
+        if before != after:
+            entering[after].append((place_forward, edge.bytes))
+            leaving[before].append((place_backward, edge.bytes))
     return entering, leaving
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise, product
 from math import prod
 
 from nest.cluster import Cluster, Level
@@ -178,19 +178,51 @@ def random_plan(seed: int, problem: Problem) -> Plan:
     count = rng.randint(1, max(1, min(len(layers), problem.cluster.devices // variant.width)))
     cuts = [0, *sorted(rng.sample(range(1, len(layers)), count - 1)), len(layers)]
     spare = problem.cluster.devices // variant.width - count
-    stages: list[Stage] = []
-    device = 0
-    for first, end in reversed(list(pairwise(cuts))):
+    shardings = []
+    for _ in range(count):
         degree = rng.choice([1, 1, *problem.zero_degrees(variant.width)])
         degree = degree if degree - 1 <= spare else 1
         spare -= degree - 1
+        shardings.append(inside_stage(rng.choice([1, 2, 3]), degree))
+    used = variant.width * sum(sharding.degree for sharding in shardings)
+    most = min(problem.cluster.devices // used, problem.training.microbatches)
+    return placed_plan(problem, variant, cuts, shardings, rng.randint(1, max(1, most)))
+
+
+def placed_plan(
+    problem: Problem, variant: Variant, cuts: Sequence[int], shardings: Sequence[Sharding], replicas: int
+) -> Plan:
+    """Return the plan with these choices, everything else as the definition has it."""
+    layers = problem.graphs[variant].layers
+    stages: list[Stage] = []
+    device = 0
+    for (first, end), sharding in reversed(list(zip(pairwise(cuts), shardings, strict=True))):
         recompute = problem.choices.recompute if end < len(layers) else "none"
         ids = tuple(layer.id for layer in layers[first:end])
-        sharding = inside_stage(rng.choice([1, 2, 3]), degree)
-        stages.insert(0, Stage(ids, device, variant.width * degree, recompute, sharding))
-        device += variant.width * degree
-    most = min(problem.cluster.devices // device, problem.training.microbatches)
-    return Plan(variant, rng.randint(1, max(1, most)), device, tuple(stages))
+        stages.insert(0, Stage(ids, device, variant.width * sharding.degree, recompute, sharding))
+        device += variant.width * sharding.degree
+    return Plan(variant, replicas, device, tuple(stages))
+
+
+def neighbours(problem: Problem, plan: Plan) -> Iterator[Plan]:
+    """Yield the plans that differ in one cut, one sharding, one stage more or less, or the replicas."""
+    cuts = [0, *accumulate(len(stage.layers) for stage in plan.stages)]
+    shardings = [stage.sharding for stage in plan.stages]
+
+    def other(cuts: list[int], shardings: list[Sharding]) -> Plan:
+        return placed_plan(problem, plan.variant, cuts, shardings, plan.replicas)
+
+    for change in (-1, 1):
+        yield replace(plan, replicas=plan.replicas + change)
+    for at in range(1, len(plan.stages)):
+        yield other(cuts[:at] + cuts[at + 1 :], shardings[:at] + shardings[at + 1 :])
+        for moved in range(cuts[at - 1] + 1, cuts[at + 1]):
+            yield other([*cuts[:at], moved, *cuts[at + 1 :]], shardings)
+    for at, sharding in enumerate(shardings):
+        for cut in range(cuts[at] + 1, cuts[at + 1]):
+            yield other([*cuts[: at + 1], cut, *cuts[at + 1 :]], [*shardings[:at], sharding, *shardings[at:]])
+        for zero, degree in product((1, 2, 3), (1, *problem.zero_degrees(plan.variant.width))):
+            yield other(cuts, [*shardings[:at], inside_stage(zero, degree), *shardings[at + 1 :]])
 
 
 def broken_plan(seed: int, problem: Problem) -> Plan:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import oracle
 import pytest
-from random_problems import Size, random_problem, show_plan, show_problem
+from random_problems import Size, neighbours, random_plan, random_problem, show_plan, show_problem
 
 from nest.evaluate import evaluate
 from nest.plan import Plan
@@ -16,7 +16,9 @@ from nest.result import Result, Status
 from nest.solve import solve
 
 SMALL = Size(layers=5, devices=16)
-LARGER = Size(layers=7, devices=24, levels=5)
+LARGER = Size(layers=6, devices=20, levels=5)
+WIDE = Size(layers=9, devices=72, levels=5, microbatches=100)
+LARGE = Size(layers=16, devices=200, levels=5, microbatches=500)
 NO_ZERO = frozenset({0})
 
 both_presets = pytest.mark.parametrize("preset", [PAPER, ARTIFACT], ids=lambda preset: preset.name)
@@ -82,12 +84,30 @@ def test_figures_that_are_no_short_decimals(seed: int) -> None:
     check(random_problem(seed, SMALL, ugly=True), exact=False)
 
 
+@both_presets
+@pytest.mark.parametrize("seed", range(40))
+def test_no_other_plan_is_better(seed: int, preset: Preset) -> None:
+    """Where the reference is too slow, at least no random plan and no neighbour of the solver's plan is better."""
+    problem = random_problem(seed, LARGE).with_preset(preset)
+    result = solve(problem)
+    others = [random_plan(again, problem) for again in range(50)]
+    if result.plan is not None:
+        others += neighbours(problem, result.plan)
+    for plan in others:
+        verdict = evaluate(problem, plan)
+        if verdict.legal:
+            shown = f"{show_problem(problem)}\n{result}\nis worse than\n{show_plan(plan)}\n{verdict}"
+            assert result.objective_ticks is not None, shown
+            assert verdict.objective_ticks is not None, shown
+            assert result.objective_ticks <= verdict.objective_ticks, shown
+
+
 @pytest.mark.slow
 @both_presets
 @pytest.mark.parametrize("seed", range(1000, 1400))
 def test_larger_without_zero(seed: int, preset: Preset) -> None:
-    """More layers, devices and levels, stages of equal width."""
-    check(random_problem(seed, LARGER).with_preset(preset).with_choices(zero=NO_ZERO), exact=True)
+    """Many more layers and devices, stages of equal width."""
+    check(random_problem(seed, WIDE).with_preset(preset).with_choices(zero=NO_ZERO), exact=True)
 
 
 @pytest.mark.slow

@@ -74,12 +74,13 @@ def test_rounding_cannot_matter(seed: int, compute: float, spread: float, networ
 @settings(deadline=None, max_examples=200)
 @given(seed=SEEDS, network=st.sampled_from([1e-3, 1.0, 1e6]))
 def test_prices_keep_within_the_limits(seed: int, network: float) -> None:
-    """D8: loads of unsharded stages are exact as floats, objectives fit 64 bits."""
+    """D8, C12: loads of unsharded stages are exact as floats, and objectives of legal plans fit 64 bits."""
     problem = stretched(random_problem(seed, SIZE).with_choices(zero=frozenset({0})), 1.0, 1.0, network)
     plan = random_plan(seed, problem)
     verdict = priced(problem, plan)
     assert max(stage.load for stage in verdict.stages) <= EXACT_LIMIT, (show_problem(problem), verdict)
-    assert (verdict.objective_ticks or 0) <= HARD_LIMIT, (show_problem(problem), verdict)
+    in_range = (verdict.objective_ticks or 0) < HARD_LIMIT
+    assert in_range == all(violation.rule != "range" for violation in verdict.violations), verdict
 
 
 @given(seed=SEEDS, others=SEEDS)

@@ -12,7 +12,9 @@ from nest.dp.sharding import least as fewest
 from nest.dp.uniform import windows
 from nest.problem import Problem
 from nest.tables import Tables, VariantTables
-from nest.units import Ints, Number, bytes_of
+from nest.units import Ints, bytes_of
+
+GIBIBYTE = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def _layer_reason(tables: VariantTables, stages: ShardedStages) -> Reason | None
     needed = _bytes(tables, int(least[worst]))
     have = _bytes(tables, tables.capacity)
     return Reason(
-        f"the stage that holds layer {tables.graph.layers[worst].id!r} needs at least {needed} bytes on each device"
+        f"the stage that holds layer {tables.graph.layers[worst].id!r} needs at least {needed} on each device"
         f"{_sharding(tables.problem)}, a device has {have}",
         int(least[worst]) / max(tables.capacity, 1),
     )
@@ -103,7 +105,7 @@ def _pipeline_reason(tables: VariantTables, blocks: int) -> Reason | None:
         have = _bytes(tables, tables.capacity)
         return Reason(
             f"no cut of the layers{asked} fits the memory{_sharding(problem)}: each layer fits a device of "
-            f"{have} bytes alone, but not with the microbatches in flight",
+            f"{have} alone, but not with the microbatches in flight",
             float("inf"),
         )
     needed = fewest * replicas * tables.width
@@ -142,5 +144,6 @@ def _sharding(problem: Problem) -> str:
     return " without ZeRO (zero = none)" if problem.choices.zero == {0} else ""
 
 
-def _bytes(tables: VariantTables, quanta: int) -> Number:
-    return bytes_of(quanta, tables.scale.quanta_per_byte)
+def _bytes(tables: VariantTables, quanta: int) -> str:
+    size = bytes_of(quanta, tables.scale.quanta_per_byte)
+    return f"{size:,} bytes ({size / GIBIBYTE:.1f} GiB)" if size >= GIBIBYTE else f"{size:,} bytes"
