@@ -94,7 +94,7 @@ class LevelClasses:
         """Group codes ``(entry * base + exit) * base + block`` with one row per replica."""
         flat = np.sort(codes.reshape(len(codes), -1), axis=0)
         distinct, which = np.unique(flat, axis=1, return_inverse=True)
-        sets = [{(code // base // base, code // base % base, code % base) for code in row} for row in distinct.T.tolist()]
+        sets = [{(c // base // base, c // base % base, c % base) for c in codes} for codes in distinct.T.tolist()]
         seen = [tuple(dearest(found) if monotone else sorted(found)) for found in sets]
         ids = {triples: at for at, triples in enumerate(dict.fromkeys(seen))}
         renamed = np.array([ids[triples] for triples in seen], dtype=np.int64)[which.reshape(-1)]
