@@ -1,6 +1,6 @@
 """Time a chain of 2,000 layers on 65,536 devices, preset ``artifact``, without sharding.
 
-    python benchmarks/long_chain.py [--only TEXT] [--limit SECONDS] [--growth] [--json FILE]
+    python benchmarks/long_chain.py [--only TEXT] [--limit SECONDS] [--growth] [--random COUNT] [--json FILE]
 
 Each case is solved in a process of its own, which is ended after a limit; its time is that of `nest.solve.solve`, its
 memory that of the whole process. Layers are drawn from a seed, so that a case can be repeated from what is printed::
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -47,7 +48,8 @@ class Case:
     Attributes
     ----------
     fanouts
-        Of the levels, innermost first; their product is the number of devices.
+        Of the levels, innermost first, at most as many as there are `BANDWIDTHS`; their product is the number of
+        devices.
     microbatches
         Of an iteration.
     fit
@@ -131,10 +133,23 @@ SETTINGS = {
 }
 """By name; the figures that matter for the target."""
 
+RANDOM: dict[str, tuple[Any, ...]] = {
+    "fanouts": ((8, 4, 8, 16, 16), (2, 2, 2, 16, 512), (16, 16, 16, 4, 4), (7, 9, 10, 8, 13)),
+    "microbatches": (1, 8, 100, 1000, 4096, 65_536, 1_000_000),
+    "fit": (1.6, 2, 3, 5, 10, 20, 40, 100, 300, 500, 1e6),
+    "edge_bytes": (0, 2e4, 2e5, 2e6, 2e7, 2e8),
+    "recompute": ("full", "none"),
+    "slower": (1e-3, 1, 1, 1e3, 1e5),
+    "spread": (0.01, 0.5, 0.5, 0.9, 0.99),
+    "kinds": (0, 0, 0, 2),
+}
+"""What random settings draw from; what is listed twice is drawn more often."""
+
 GROWTH_LAYERS = (125, 250, 500, 1000, 2000)
 GROWTH_FANOUTS = ((8, 4, 8, 2, 2), (8, 4, 8, 4, 4), (8, 4, 8, 8, 8), (8, 4, 8, 16, 16))
 GROWTH = {
     "memory binds": Case(),
+    "memory binds, no recompute": Case(recompute="none", fit=400.0),
     "memory free": Case(fit=1e6),
     "many microbatches": Case(microbatches=65_536),
 }
@@ -164,7 +179,7 @@ def main() -> None:
     screen = console()
     screen.print(machine(), soft_wrap=True)
     chosen = {name: case for name, case in SETTINGS.items() if arguments.only in name}
-    outcomes = _show_settings(chosen, arguments.limit)
+    outcomes = _show_settings(chosen | random_settings(arguments.random), arguments.limit)
     growth = _show_growth(arguments.limit) if arguments.growth else []
     targets = targets_of(outcomes, arguments.limit)
     for target in targets:
@@ -179,9 +194,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", default="", metavar="TEXT", help="only settings with this text in their name")
     made.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for each case (default 60)")
     made.add_argument("--growth", action="store_true", help="also how the time grows with layers and with devices")
+    made.add_argument("--random", type=int, default=0, metavar="COUNT", help="also so many random settings")
     made.add_argument("--one", metavar="JSON", help="solve the case that this says, and print the figures as JSON")
     made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
+
+
+def random_settings(count: int) -> dict[str, Case]:
+    """Return settings drawn from `RANDOM`, the same for each seed."""
+    drawn = {}
+    for seed in range(count):
+        source = random.Random(seed)
+        drawn[f"random {seed}"] = Case(seed=seed, **{name: source.choice(values) for name, values in RANDOM.items()})
+    return drawn
 
 
 def case_of(text: str) -> Case:
@@ -202,15 +227,15 @@ def problem_of(case: Case) -> Problem:
 
 
 def _levels(case: Case) -> tuple[Level, ...]:
-    links = zip(case.fanouts, BANDWIDTHS, LATENCIES, strict=True)
+    links = zip(case.fanouts, BANDWIDTHS, LATENCIES, strict=False)
     return tuple(Level(fanout, rate / case.slower, latency * case.slower) for fanout, rate, latency in links)
 
 
 def _drawn(case: Case, mean: float, column: int) -> Sequence[float]:
     """Return a figure of every layer; each column is a figure of its own."""
-    random = np.random.default_rng([case.seed, column])
+    source = np.random.default_rng([case.seed, column])
     count = case.kinds or case.layers
-    values = mean * random.uniform(1 - case.spread, 1 + case.spread, count)
+    values = mean * source.uniform(1 - case.spread, 1 + case.spread, count)
     return np.resize(values, case.layers).tolist()
 
 
@@ -277,7 +302,7 @@ def _show_growth(limit_s: float) -> list[Outcome]:
     """Show how seconds grow, with layers at all devices and with devices at all layers."""
     found = []
     for name, case in GROWTH.items():
-        by_layers = [run_case(name, replace(case, layers=layers), limit_s) for layers in GROWTH_LAYERS]
+        by_layers = [run_case(name, shortened(case, layers), limit_s) for layers in GROWTH_LAYERS]
         by_devices = [run_case(name, replace(case, fanouts=fanouts), limit_s) for fanouts in GROWTH_FANOUTS]
         _show_series(f"{name}: by layers, {case.devices:,} devices", GROWTH_LAYERS, by_layers)
         _show_series(
@@ -285,6 +310,11 @@ def _show_growth(limit_s: float) -> list[Outcome]:
         )
         found += by_layers + by_devices
     return found
+
+
+def shortened(case: Case, layers: int) -> Case:
+    """Return a case with fewer layers and, so that memory binds as much, less memory in the same proportion."""
+    return replace(case, layers=layers, fit=case.fit * layers / case.layers)
 
 
 def _show_series(title: str, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> None:

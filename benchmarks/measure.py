@@ -26,7 +26,7 @@ LAUNCH = Path(__file__).with_name("launch.py")
 PROGRAM = (sys.executable, "-c", "from nest.cli import main; main()")
 """The program `nest` as it starts when it is installed, from this working tree."""
 
-WIDTH = 180
+WIDTH = 160
 
 Answer = TypeVar("Answer")
 
@@ -163,10 +163,10 @@ def console() -> Console:
 
 
 def table(title: str, columns: Sequence[str], *, left: int = 1) -> Table:
-    """Return an empty table, the first ``left`` columns aligned to the left and all others to the right."""
+    """Return an empty table: the first ``left`` columns of words, which may wrap, then columns of figures."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for at, column in enumerate(columns):
-        made.add_column(column, justify="left" if at < left else "right", no_wrap=True)
+        made.add_column(column, justify="left" if at < left else "right", no_wrap=at >= left)
     return made
 
 

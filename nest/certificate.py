@@ -25,7 +25,7 @@ from nest.evaluate import evaluate
 from nest.plan import Plan, Stage, inside_stage
 from nest.problem import Problem, Recompute
 from nest.tables import Band, Tables, VariantTables
-from nest.units import Ints
+from nest.units import Ints, distinct
 
 Triple: TypeAlias = tuple[int, int, int]
 """Levels of a stage's entry boundary, exit boundary and block, in one replica."""
@@ -96,7 +96,7 @@ def _outer_choices(tables: VariantTables, value: int) -> Iterator[tuple[int, int
 
 
 def _least_sync(tables: VariantTables, stages: int, replicas: int) -> int:
-    """Synchronisation (D6) of the least parameters that the stage which is waited for can hold on a device."""
+    """Return the synchronisation (D6) of the least parameters that the stage waited for can hold on a device."""
     problem, parameters = tables.problem, tables.parameters
     if not problem.preset.sync_all_stages:
         weight = int(parameters[0])
@@ -170,7 +170,7 @@ class _Question:
         sizes = self.problem.cluster.group_sizes
         counting = self.replicas if self.problem.preset.all_replicas else 1
         starts = np.arange(counting, dtype=np.int64) * (stride * self.tables.width)
-        return np.unique(starts % (sizes[-2] if len(sizes) > 1 else 1))
+        return distinct(starts % (sizes[-2] if len(sizes) > 1 else 1))
 
     def height(self, stride: int) -> int:
         """Return how many levels the starts of the replicas need to share a group, D6."""
@@ -216,7 +216,7 @@ class _Closure:
     def syncs(self) -> Ints:
         """Return the synchronisation times (D6) that a stage may have, ascending."""
         shardings = [(zero, degree) for degree in self.degrees for zero in self.question.types(degree)]
-        return np.unique(np.concatenate([self.sync(*sharding)[self.band.valid] for sharding in shardings]))
+        return distinct(np.concatenate([self.sync(*sharding)[self.band.valid] for sharding in shardings]))
 
     def sync(self, zero: int, degree: int) -> Ints:
         """Ticks of the synchronisation (D6) of every stage."""

@@ -200,11 +200,10 @@ def evaluate_command(
     Also says which figures that PLAN.json claims are not those of PROBLEM. Exits with 3 if the plan breaks a rule.
     """
     from nest.evaluate import evaluate
-    from nest.files import read_plan
+    from nest.files import read_claimed_plan
 
     problem = _read(problem_path, preset, settings)
-    plan = read_plan(plan_path)
-    objective = _claimed_objective(plan_path)
+    plan, objective = read_claimed_plan(plan_path)
     evaluation = evaluate(problem, plan)
     if as_json:
         from nest.report.verdict import verdict_document
@@ -261,14 +260,6 @@ def _read(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
     return apply_settings(problem, settings)
 
 
-def _claimed_objective(path: Path) -> float | None:
-    """Return the objective that a file claims for its plan, if it does: a whole result does, a plan alone does not."""
-    from nest.files.document import Document
-
-    claim = Document.read(path).tree.get("objective")
-    return float(claim) if isinstance(claim, int | float) and abs(claim) <= sys.float_info.max else None
-
-
 def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool) -> Result:
     from nest.cost.scale import scale_of
     from nest.solve import solve
@@ -308,12 +299,12 @@ def _writable(output: Path, problem_path: Path) -> Path:
 
 
 def _screen() -> Screen:
-    import shutil
-
     from nest.report.layout import Screen
 
     if not _is_terminal(sys.stdout):
         return Screen()
+    import shutil
+
     return Screen(width=shutil.get_terminal_size().columns, colour=True)
 
 

@@ -261,6 +261,7 @@ class _Judge:
         self.parameters = [quanta(layer.parameter_bytes, per_byte) for layer in layers]
         self.activations = [quanta(layer.activation_bytes, per_byte) for layer in layers]
         self.entering, self.leaving = _crossing(graph, plan)
+        self.shardings = [_inside(stage) for stage in plan.stages]
         self.transfers: dict[tuple[Number, int], int] = {}
 
     def figures(self) -> Iterator[StageFigures]:
@@ -270,7 +271,7 @@ class _Judge:
         parameters = [sum(self.parameters[run]) for run in runs]
         columns = zip(runs, parameters, self._levels(), self._syncs(parameters), strict=True)
         for at, (run, weights, replicas, sync) in enumerate(columns):
-            load, forward, backward, sharding, levels = max(self._times(at, run, weights, each) for each in replicas)
+            load, forward, backward, sharding, levels = max([self._times(at, run, weights, each) for each in replicas])
             memory = self._memory(at, run, weights)
             yield StageFigures(load, forward, backward, sharding, sync, memory, Levels(*levels))
 
@@ -279,8 +280,8 @@ class _Judge:
         stages, preset, spans = self.plan.stages, self.problem.preset, self.problem.cluster.spans
         count = self.plan.replicas if preset.all_replicas else 1
         base = np.arange(count, dtype=np.int64) * self.plan.replica_stride
-        first = base + np.array([[stage.first_device] for stage in stages])
-        last = first + np.array([[stage.devices - 1] for stage in stages])
+        first = base + np.array([stage.first_device for stage in stages])[:, None]
+        last = first + np.array([stage.devices - 1 for stage in stages])[:, None]
         upper = first if preset.boundary == "first" else last
         between, none = spans(first[1:], upper[:-1]).tolist(), [0] * count  # the next stage lies below on the line
         for columns in zip([none, *between], [*between, none], spans(first, last).tolist(), strict=True):
@@ -291,32 +292,33 @@ class _Judge:
     ) -> tuple[int, int, int, int, tuple[int, int, int]]:
         """Return the load of a stage in a replica, its three terms, and the levels of entry, exit and block again."""
         entry, out, block = levels
-        forward = walk(0, self.forward[run], self._arrivals(self.entering[at], at, entry))
+        there, back = self.forward[run], self.backward[run]
         repeated = 0
         if self.plan.stages[at].recompute == "full":
-            charged = self.forward if self.problem.preset.repeated_pass == "forward" else self.backward
-            repeated = sum(charged[run])
-        backward = walk(repeated, self.backward[run][::-1], self._arrivals(self.leaving[at], at, out))
+            repeated = sum(there if self.problem.preset.repeated_pass == "forward" else back)
+        forward = walk(0, there, self._arrivals(self.entering[at], len(there), entry))
+        backward = walk(repeated, reversed(back), self._arrivals(self.leaving[at], len(back), out))
         sharding = self._sharding(at, parameters, block)
         return forward + backward + sharding, forward, backward, sharding, levels
 
-    def _arrivals(self, crossing: Crossing, at: int, level: int) -> list[int]:
+    def _arrivals(self, crossing: Crossing, layers: int, level: int) -> list[int]:
         """Tick at which each layer has what edges bring from outside: activations, or gradients on the way back."""
-        arrivals = [0] * len(self.plan.stages[at].layers)
+        arrivals = [0] * layers
         for place, size in crossing:
-            arrivals[place] = max(arrivals[place], self._transfer(size, level))
+            ticks = self.transfers.get((size, level))
+            if ticks is None:
+                ticks = self._transfer(size, level)
+            arrivals[place] = max(arrivals[place], ticks)
         return arrivals
 
     def _transfer(self, size: Number, level: int) -> int:
-        key = size, level
-        if key not in self.transfers:
-            seconds = transfer_s(self.problem.cluster, self.problem.preset, level, float(size))
-            self.transfers[key] = self.scale.time.ticks(seconds)
-        return self.transfers[key]
+        seconds = transfer_s(self.problem.cluster, self.problem.preset, level, float(size))
+        ticks = self.transfers[size, level] = self.scale.time.ticks(seconds)
+        return ticks
 
     def _sharding(self, at: int, parameters: int, block: int) -> int:
         """Reduce-scatter the gradients (types 2 and 3), all-gather the weights (type 3)."""
-        zero, degree = _inside(self.plan.stages[at])
+        zero, degree = self.shardings[at]
         if zero < 2:
             return 0
         size = float(bytes_of(parameters, self.scale.quanta_per_byte))
@@ -329,14 +331,14 @@ class _Judge:
         if stages[at].recompute == "full":
             stash = sum([quanta(size, self.scale.quanta_per_byte) for _, size in self.entering[at]])
         copies = OPTIMIZER_COPIES[self.problem.training.optimizer]
-        return needed(resident(parameters, activations, copies, *_inside(stages[at])), stash, len(stages) - at)
+        return needed(resident(parameters, activations, copies, *self.shardings[at]), stash, len(stages) - at)
 
     def _syncs(self, parameters: list[int]) -> list[int]:
         """Return the synchronisation of each stage."""
         cluster, preset, plan = self.problem.cluster, self.problem.preset, self.plan
         sizes = np.array([float(bytes_of(count, self.scale.quanta_per_byte)) for count in parameters])
         if preset.sync_sharded:
-            sizes /= [degree if zero == 3 else 1 for zero, degree in map(_inside, plan.stages)]
+            sizes /= [degree if zero == 3 else 1 for zero, degree in self.shardings]
         height = sync_height(cluster, plan.replicas, plan.replica_stride)
         return [self.scale.time.ticks(each) for each in sync_s(cluster, preset, plan.replicas, height, sizes).tolist()]
 

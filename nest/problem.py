@@ -149,13 +149,8 @@ class Problem:
         if not self.variants:
             known = ", ".join(_spell(variant) for variant in sorted(self.graphs))
             raise InvalidProblem("choices", "no variant of the model is allowed", f"the model has {known}")
-        for variant, graph in self.graphs.items():
-            if pair := graph.unordered_pair:
-                raise InvalidProblem(
-                    f"edges of tensor width {variant.tensor}",
-                    f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}",
-                    f"preset {self.preset.name!r} takes chains, with or without skip edges",
-                )
+        for graph in self.graphs.values():
+            require_chain(graph, self.preset, "model.edges")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -184,6 +179,16 @@ class Problem:
     def with_preset(self, preset: Preset) -> Problem:
         """Return the same problem under another preset."""
         return replace(self, preset=preset)
+
+
+def require_chain(graph: LayerGraph, preset: Preset, where: str) -> None:
+    """Raise `InvalidProblem`, naming the key ``where``, if the graph branches: the presets of today price chains."""
+    if pair := graph.unordered_pair:
+        raise InvalidProblem(
+            where,
+            f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}",
+            f"preset {preset.name!r} takes chains, with or without skip edges",
+        )
 
 
 def _spell(variant: Variant) -> str:

@@ -112,6 +112,17 @@ def quanta(value: Number, scale: int) -> int:
     return exact.numerator
 
 
+def distinct(values: Ints) -> Ints:
+    """Return the distinct values, ascending.
+
+    `numpy.unique` without further results first imports `numpy.ma`, which takes longer than most solves.
+    """
+    values = np.sort(values, axis=None)
+    new = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return values[new]
+
+
 def bytes_of(count: int, scale: int) -> Number:
     """Return a count of quanta in bytes, whole where it is whole."""
     whole, rest = divmod(count, scale)

@@ -59,6 +59,13 @@ def test_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_every_page_is_listed() -> None:
+    """Whoever begins at the list of pages finds each of them."""
+    index = ROOT / "docs" / "README.md"
+    listed = set(re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", index.read_text(), flags=re.MULTILINE))
+    assert listed == {str(page.relative_to(index.parent)) for page in index.parent.rglob("*.md")} - {"README.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_parse(page: Path) -> None:
     """Every command is one that the shell and, where it calls the program, its options accept."""

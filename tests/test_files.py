@@ -302,7 +302,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def test_artifact_input_is_read_quickly(tmp_path: Path) -> None:
-    """97 layers in two widths, 45 KB, take about a millisecond; the limit leaves room for a busy machine."""
+    """97 layers in two widths, 45 KB, take about half a millisecond; the limit leaves room for a busy machine."""
     node = ARTIFACT_INPUT["nodes"]["1"][0] | {"isTensorParallelized": False, "energy": 0}
     nodes = [node | {"id": at, "activationSize": 9074450476 + at} for at in range(97)]
     edges = [{"sourceId": at, "destId": at + 1, "communicationCost": 33554432} for at in range(96)]

@@ -232,7 +232,7 @@ OURS = [
     (
         "skips = []",
         "edges = [{ source = 0, target = [1, 2, 3, 4, 5, 6, 7, 8, 9] }]",
-        "edges of tensor width 1: the model branches: nothing orders layers 1 and 2; "
+        "model.edges: the model branches: nothing orders layers 1 and 2; "
         "preset 'paper' takes chains, with or without skip edges",
     ),
 ]
@@ -345,7 +345,7 @@ ARTIFACT = [
     (
         ["edges", "1", 2, "sourceId"],
         1,
-        "edges of tensor width 1: the model branches: nothing orders layers 2 and 3; "
+        'edges["1"]: the model branches: nothing orders layers 2 and 3; '
         "preset 'paper' takes chains, with or without skip edges",
     ),
     (

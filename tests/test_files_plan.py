@@ -14,7 +14,7 @@ import pytest
 from random_problems import random_plan, random_problem
 
 from nest.errors import InvalidPlan
-from nest.files import plan_document, read_plan, result_document, write_plan, write_result
+from nest.files import plan_document, read_claimed_plan, read_plan, result_document, write_plan, write_result
 from nest.plan import Plan, Sharding, Stage, inside_stage
 from nest.problem import Variant
 from nest.result import Result, Status
@@ -106,6 +106,16 @@ def test_plan_of_a_result(tmp_path: Path) -> None:
     write_result(RESULT, tmp_path / "result.json")
     assert json.loads((tmp_path / "result.json").read_text()) == result_document(RESULT)
     assert read_plan(tmp_path / "result.json") == PLAN
+    assert read_claimed_plan(tmp_path / "result.json") == (PLAN, RESULT.objective)
+
+
+@pytest.mark.parametrize("claim", [None, "much", [], float("nan"), float("inf"), 10**400], ids=str)
+def test_plan_without_a_claim(claim: object, tmp_path: Path) -> None:
+    """A plan alone claims no objective, nor does a result whose objective is no number to compare with."""
+    write_plan(PLAN, tmp_path / "plan.json")
+    assert read_claimed_plan(tmp_path / "plan.json") == (PLAN, None)
+    (tmp_path / "result.json").write_text(json.dumps(result_document(RESULT) | {"objective": claim}))
+    assert read_claimed_plan(tmp_path / "result.json") == (PLAN, None)
 
 
 def test_result_without_plan(tmp_path: Path) -> None:

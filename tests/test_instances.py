@@ -16,8 +16,11 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from artifact_data import ARTIFACT_DATA, needs_artifact_data
 
-from nest.files import problem_schema, read_problem
+from nest.files import apply_settings, problem_schema, read_problem
+from nest.presets import ARTIFACT, PAPER, Preset
 from nest.problem import Problem
+from nest.result import Status
+from nest.solve import solve
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTANCES = ROOT / "instances"
@@ -62,6 +65,21 @@ def test_index_describes(entry: dict[str, Any]) -> None:
     assert entry["optimum"].keys() == {"artifact", "paper", "paper_zero"}
     assert path.read_text().startswith(f"# {entry['model']} on {entry['devices']} ")
     jsonschema.validate(tomllib.loads(path.read_text()), problem_schema())
+
+
+@each_instance
+@pytest.mark.parametrize(
+    ("name", "preset", "settings"),
+    [("artifact", ARTIFACT, ["zero=none"]), ("paper", PAPER, ["zero=none"]), ("paper_zero", PAPER, ["zero=any"])],
+    ids=["artifact", "paper", "paper_zero"],
+)
+def test_optimum_is_reproduced(entry: dict[str, Any], name: str, preset: Preset, settings: list[str]) -> None:
+    """The solver proves each optimum that the index states, under the settings stated with it."""
+    optimum = entry["optimum"][name]
+    assert optimum["settings"] == settings
+    result = solve(apply_settings(read_problem(INSTANCES / entry["file"]).with_preset(preset), settings))
+    assert result.status is Status.OPTIMAL
+    assert result.objective_s == pytest.approx(optimum["objective_s"], rel=1e-9)
 
 
 @needs_artifact_data

@@ -59,7 +59,7 @@ LAYERS: dict[str, list[LayerId]] = {
 
 ROWS = """
 0   0 (1)  2  none  -  5.000 s  35.0 B  3 %  level 1
-1*  1 (1)  1  none  -  5.100 s  30.0 B  3 %  level 1
+1*  1 (1)  1  none  -  5.100 s  30.0 B  3 %  pair
 2   2 (1)  0  none  -  5.000 s  25.0 B  2 %  -
 """
 
@@ -200,12 +200,18 @@ def test_terms_make_the_objective(seed: int, preset: object) -> None:
 def test_boundaries_by_hand() -> None:
     """Three one-device stages on pairs: the last two share a pair, the first is beyond it.
 
-    Replica 1 begins at device 3, so that there it is the first two that share a pair, and the highest level counts.
+    Replica 1 begins at device 3, so that there it is the first two that share a pair. It counts where it is slower:
+    with a large tensor from the second stage to the third.
     """
     problem = chain(layers=3)
+    graph = problem.graphs[Variant(1)]
+    large = replace(problem, graphs={Variant(1): replace(graph, edges=(Edge(0, 1, 100), Edge(1, 2, 1000)))})
     assert priced(problem, one_layer_each(problem)).boundaries == (1, 0)
-    assert priced(problem, one_layer_each(problem, replicas=2)).boundaries == (1, 1)
-    artifact = problem.with_preset(ARTIFACT)
+    assert priced(large, one_layer_each(large)).boundaries == (1, 0)
+    assert priced(large, one_layer_each(large, replicas=2)).boundaries == (1, 1)
+    judged = evaluate(large, one_layer_each(large)).stages
+    assert [stage.levels for stage in judged] == [(0, 1, 0), (1, 0, 0), (0, 0, 0)], "entry, exit, block"
+    artifact = large.with_preset(ARTIFACT)
     assert priced(artifact, one_layer_each(artifact, replicas=2)).boundaries == (1, 0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InvalidProblem
-from nest.units import EXACT_LIMIT, FINEST_EXPONENT, TimeScale, byte_scale, bytes_of, finest_exponent, quanta
+from nest.units import EXACT_LIMIT, FINEST_EXPONENT, TimeScale, byte_scale, bytes_of, distinct, finest_exponent, quanta
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,9 @@ def test_bytes_of_quanta(count: int, scale: int, value: float) -> None:
     got = bytes_of(count, scale)
     assert got == value
     assert type(got) is type(value)
+
+
+@pytest.mark.parametrize("values", [[], [3], [2, 2], [5, -1, 5, 0, -1]])
+def test_distinct(values: list[int]) -> None:
+    """Distinct values come once each, in ascending order."""
+    assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))

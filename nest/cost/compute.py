@@ -6,10 +6,10 @@ Source: the forward and backward walks of the artifact of arXiv 2603.06798 (``ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 
-def walk(start: int, times: Sequence[int], arrivals: Iterable[int]) -> int:
+def walk(start: int, times: Iterable[int], arrivals: Iterable[int]) -> int:
     """Return when a chain of layers is done.
 
     Parameters
@@ -27,5 +27,5 @@ def walk(start: int, times: Sequence[int], arrivals: Iterable[int]) -> int:
     """
     finish = start
     for time, arrival in zip(times, arrivals, strict=True):
-        finish = max(finish, arrival) + time
+        finish = (arrival if arrival > finish else finish) + time
     return finish

@@ -16,7 +16,7 @@ import numpy as np
 
 from nest.dp.profile import boundary_levels, dearest, replica_offsets, shifted_spans
 from nest.problem import Problem
-from nest.units import Ints
+from nest.units import Ints, distinct
 
 Triple: TypeAlias = tuple[int, int, int]
 """Levels of a stage's entry boundary, exit boundary and own block, in one replica."""
@@ -93,8 +93,8 @@ class LevelClasses:
     def of(cls, codes: Ints, base: int, *, monotone: bool) -> LevelClasses:
         """Group codes ``(entry * base + exit) * base + block`` with one row per replica."""
         flat = np.sort(codes.reshape(len(codes), -1), axis=0)
-        distinct, which = np.unique(flat, axis=1, return_inverse=True)
-        sets = [{(c // base // base, c // base % base, c % base) for c in codes} for codes in distinct.T.tolist()]
+        columns, which = np.unique(flat, axis=1, return_inverse=True)
+        sets = [{(c // base // base, c // base % base, c % base) for c in codes} for codes in columns.T.tolist()]
         seen = [tuple(dearest(found) if monotone else sorted(found)) for found in sets]
         ids = {triples: at for at, triples in enumerate(dict.fromkeys(seen))}
         renamed = np.array([ids[triples] for triples in seen], dtype=np.int64)[which.reshape(-1)]
@@ -108,7 +108,7 @@ def layouts(problem: Problem, width: int, replicas: int, least: int) -> list[Lay
     last = (replicas - 1) * strides * width
     heights = problem.cluster.spans(np.zeros_like(last), last) + 1
     found = []
-    for height in np.unique(heights).tolist():
+    for height in distinct(heights).tolist():
         for offsets, alike in _patterns(problem, width, replicas, strides[heights == height]):
             budget = alike[-1]
             cycle = min(_cycle(problem, offsets, width), budget + 1)  # a longer cycle is never completed

@@ -13,7 +13,7 @@ import numpy as np
 
 from nest.problem import Problem
 from nest.tables import VariantTables, prefix
-from nest.units import NEVER, Floats, Ints
+from nest.units import NEVER, Floats, Ints, distinct
 
 THRESHOLDS = 8
 """Thresholds above which layers are counted as heavy."""
@@ -105,7 +105,7 @@ class Bounds:
         count = self.tables.layers
         others = np.maximum(np.arange(count + 1) - 1, 1)[:, None]
         best = np.zeros(count + 1, dtype=np.int64)
-        thresholds = np.unique(work)
+        thresholds = distinct(work)
         for threshold in thresholds[:: max(1, len(thresholds) // THRESHOLDS)].tolist():
             chosen = work >= threshold
             kept = np.arange(int(chosen.sum()) + 1)

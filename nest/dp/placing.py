@@ -24,7 +24,7 @@ from nest.dp.sharding import most
 from nest.dp.traceback import stages_of
 from nest.dp.watch import Watch
 from nest.plan import StageChoice
-from nest.units import NEVER, Ints
+from nest.units import NEVER, Ints, distinct
 
 
 class Placing:
@@ -72,12 +72,12 @@ class Placing:
                 for zero in self.stages.types(degree):
                     load = self.stages.load(degree, zero, triples)
                     found.append(load[self.band.valid & (load >= floor) & (load <= cap)])
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     def least_sync(self, load: int, sync_cap: int, choices: list[StageChoice]) -> tuple[int, list[StageChoice]]:
         """Return the least synchronisation below ``sync_cap`` for plans of at most ``load``, and such a plan."""
         shardings = [sharding for sharding in self.stages.shardings if sharding[0] in self.degrees]
-        syncs = np.unique(np.concatenate([self.sync(degree, zero)[self.band.valid] for degree, zero in shardings]))
+        syncs = distinct(np.concatenate([self.sync(degree, zero)[self.band.valid] for degree, zero in shardings]))
         syncs = syncs[syncs <= sync_cap]
         low, high = 0, len(syncs) - 1
         while low < high:

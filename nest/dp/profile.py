@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nest.problem import Problem
-from nest.units import Ints
+from nest.units import Ints, distinct
 
 Levels = TypeVar("Levels", bound=tuple[int, ...])
 
@@ -39,7 +39,7 @@ def replica_offsets(problem: Problem, replicas: int, stride: int) -> Ints:
         return np.zeros(1, dtype=np.int64)
     sizes = problem.cluster.group_sizes
     period = sizes[-2] if len(sizes) > 1 else 1
-    return np.unique(np.arange(replicas, dtype=np.int64) * stride % period)
+    return distinct(np.arange(replicas, dtype=np.int64) * stride % period)
 
 
 def boundary_levels(problem: Problem, offsets: Ints, lower: Ints, upper: Ints, width: Ints | int) -> Ints:

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nest.dp.outer import Bounds, OuterChoices, least_blocks, objectives
 from nest.dp.sharding import ShardedStages
-from nest.units import NEVER, Floats, Ints
+from nest.units import NEVER, Floats, Ints, distinct
 
 MARKS = 24
 """Intervals into which the synchronised parameters are cut."""
@@ -162,7 +162,7 @@ class Relaxation:
             return np.zeros_like(choices.stages)
         loads = self._loads_across
         levels = np.zeros_like(choices.stages)
-        for replicas in np.unique(choices.replicas).tolist():
+        for replicas in distinct(choices.replicas).tolist():
             which = choices.replicas == replicas
             crossed = self._levels_crossed(replicas)
             least = least_blocks(self.problem, self.tables.width, choices.stages[which])

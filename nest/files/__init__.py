@@ -1,16 +1,26 @@
 """Problems, plans and results as files; `docs/file_format.md` describes them."""
 
-from nest.files.plan_file import plan_document, read_plan, result_document, write_plan, write_result
+from nest.files.plan_file import (
+    ClaimedPlan,
+    plan_document,
+    read_claimed_plan,
+    read_plan,
+    result_document,
+    write_plan,
+    write_result,
+)
 from nest.files.problem_file import read_problem
 from nest.files.problem_write import problem_text, write_problem
 from nest.files.schema import problem_schema
 from nest.files.settings import apply_settings
 
 __all__ = [
+    "ClaimedPlan",
     "apply_settings",
     "plan_document",
     "problem_schema",
     "problem_text",
+    "read_claimed_plan",
     "read_plan",
     "read_problem",
     "result_document",

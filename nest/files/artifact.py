@@ -21,12 +21,15 @@ from nest.files.faults import item
 from nest.files.limits import MOST_COUNT, MOST_SECONDS, Bandwidth, Bytes, Capacity, LayerName, Seconds, Switch
 from nest.files.words import show
 from nest.graph import Edge, Layer, LayerGraph
-from nest.problem import Choices, Optimizer, Problem, Training, Variant
+from nest.presets import PAPER
+from nest.problem import Choices, Optimizer, Problem, Training, Variant, require_chain
 
 MARKS = ("maxDevices", "nodes", "edges", "devices_per_level")
 """Keys by which the format is recognised."""
 
 MS_PER_S = 1e3
+
+PRESET = PAPER
 
 OPTIMIZERS: Mapping[str, Optimizer] = {"SGD": "sgd", "Adam": "adam"}
 
@@ -106,6 +109,7 @@ def artifact_problem(document: Document) -> Problem:
             cluster=_cluster(tables),
             training=Training(_whole(tables.mbs_in_batch, "mbsInBatch"), OPTIMIZERS[tables.optimizer_algorithm]),
             choices=Choices(recompute="full" if tables.activation_recomputation else "none"),
+            preset=PRESET,
             time_unit_s=1 / MS_PER_S,
         )
     except InvalidProblem as fault:
@@ -162,6 +166,7 @@ def _graph(nodes: Sequence[ArtifactNode], edges: Sequence[ArtifactEdge], width: 
     ]
     try:
         graph = LayerGraph.sort(layers, [Edge(edge.source_id, edge.dest_id, edge.communication_cost) for edge in edges])
+        require_chain(graph, PRESET, "edges")
     except InvalidProblem as fault:
         raise InvalidProblem(_artifact_path(fault.where, width), fault.problem, fault.remedy) from None
     return _in_order(graph)

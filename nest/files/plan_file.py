@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -62,8 +63,26 @@ class PlanFile(Table):
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
 
 
+class ClaimedPlan(NamedTuple):
+    """A plan, and the objective that its file claims for it.
+
+    Parameters
+    ----------
+    objective
+        In the problem's own unit of time; None where the file gives no number: a plan alone never does.
+    """
+
+    plan: Plan
+    objective: float | None
+
+
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan, or the plan of a whole result.
+    """Read a plan, or the plan of a whole result; raises `InvalidPlan` as `read_claimed_plan` does."""
+    return read_claimed_plan(path).plan
+
+
+def read_claimed_plan(path: str | Path) -> ClaimedPlan:
+    """Read a plan, or the plan of a whole result with its objective.
 
     Raises
     ------
@@ -72,13 +91,13 @@ def read_plan(path: str | Path) -> Plan:
     """
     document = Document.read(path, InvalidPlan)
     document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
-    if document.tree["schema"] != RESULT_SCHEMA:
-        return _plan(document, document.tree, "")
-    tree = document.tree.get("plan")
-    if tree is None:
-        status, reason = document.tree.get("status"), document.tree.get("reason")
+    tree = document.tree
+    if tree["schema"] != RESULT_SCHEMA:
+        return ClaimedPlan(_plan(document, tree, ""), None)
+    if tree.get("plan") is None:
+        status, reason = tree.get("status"), tree.get("reason")
         document.fail("plan", f"the result holds none (status {show(status)}, reason {show(reason)})", "give another")
-    return _plan(document, tree, "plan")
+    return ClaimedPlan(_plan(document, tree["plan"], "plan"), _number(tree.get("objective")))
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:
@@ -140,6 +159,13 @@ def _stage_document(stage: Stage) -> dict[str, Any]:
         "load_s": stage.load_s,
         "memory_bytes": stage.memory_bytes,
     }
+
+
+def _number(claim: object) -> float | None:
+    """Return a claimed figure, or None if it is no number to compare with."""
+    if isinstance(claim, int | float) and abs(claim) <= sys.float_info.max:
+        return float(claim)
+    return None
 
 
 def _plan(document: Document, tree: object, where: str) -> Plan:

@@ -51,8 +51,8 @@ class LevelTable(Table):
 class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
-    The fan-outs multiply to the number of devices; where the cluster is ``partial``, to that at least, and the last groups
-    may be incomplete.
+    The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
+    incomplete), to that at least.
     """
 
     devices: Count

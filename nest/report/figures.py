@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
-
-import numpy as np
 
 from nest.cost.schedule import rounds
 from nest.evaluate import Evaluation
@@ -84,17 +80,10 @@ class PricedPlan:
         """Microbatches of one replica."""
         return -(-self.problem.training.microbatches // self.plan.replicas)
 
-    @cached_property
+    @property
     def boundaries(self) -> tuple[int, ...]:
-        """Network level between each stage and the next, the highest of the replicas that count."""
-        preset, stages = self.problem.preset, self.plan.stages
-        starts = np.arange(self.plan.replicas if preset.all_replicas else 1, dtype=np.int64) * self.plan.replica_stride
-        levels = []
-        for upper, lower in pairwise(stages):
-            last = upper.first_device + (0 if preset.boundary == "first" else upper.devices - 1)
-            spans = self.problem.cluster.spans(starts + lower.first_device, starts + last)
-            levels.append(int(spans.max()))
-        return tuple(levels)
+        """Network level between each stage and the next, where the stage's replica is the slowest."""
+        return tuple(stage.levels.exit for stage in self.evaluation.stages[:-1])
 
     @property
     def _load(self) -> int:
