@@ -25,7 +25,7 @@ ORDER = (
     ("result",),
     ("certificate",),
     ("dp",),
-    ("solve",),
+    ("explain", "solve"),
     ("files", "report", "provenance"),
     ("cli",),
 )
