@@ -276,12 +276,17 @@ def run_case(name: str, case: Case, limit_s: float) -> Outcome:
 
 
 def targets_of(outcomes: Sequence[Outcome], limit_s: float) -> list[Target]:
-    """Return the targets; a case that was ended counts for the limit."""
-    seconds = [limit_s if each.seconds is None else each.seconds for each in outcomes]
+    """Return the targets; a case that was ended counts for the limit.
+
+    The solver runs on one core, so CPU seconds are what a machine without other work takes.
+    """
     unsettled = sum(each.status not in {"optimal", "infeasible"} for each in outcomes)
+    wall = [limit_s if each.seconds is None else each.seconds for each in outcomes]
+    busy = [limit_s if each.cpu_s is None else each.cpu_s for each in outcomes]
     return [
         Target("settings not settled", unsettled, 0),
-        Target("slowest setting", max(seconds, default=None), LIMIT_S, "s"),
+        Target("slowest setting", max(wall, default=None), LIMIT_S, "s"),
+        Target("slowest setting, CPU", max(busy, default=None), LIMIT_S, "s"),
     ]
 
 

@@ -20,6 +20,8 @@ from nest import __version__
 from nest.errors import Infeasible, InvalidProblem, LimitReached, NestError
 
 if TYPE_CHECKING:
+    from nest.certify import Certificate
+    from nest.explain import Explanation
     from nest.problem import Problem
     from nest.report.layout import Screen
     from nest.result import Result
@@ -31,6 +33,7 @@ class ExitCode(IntEnum):
     """What the exit code of a command says."""
 
     OK = 0
+    REFUTED = 1
     INVALID = 2
     INFEASIBLE = 3
     LIMIT = 4
@@ -127,8 +130,9 @@ def _discard_output() -> None:
 def cli(context: click.Context) -> int:
     """Decide how to train a large model on a cluster, and prove that no other plan is better.
 
-    Exit codes: 0 a plan was found (evaluate: the plan is legal), 2 invalid input, 3 infeasible (evaluate: the plan
-    breaks a rule), 4 a limit was reached without a plan, 5 internal error.
+    Exit codes: 0 a plan was found (evaluate: the plan is legal; certify: it is proven optimal), 1 certify: there is a
+    better plan, 2 invalid input, 3 infeasible (evaluate, certify: the plan breaks a rule), 4 a limit was reached
+    without a plan (certify: without a proof), 5 internal error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
@@ -159,6 +163,7 @@ def _time_limit(_context: click.Context, _option: click.Parameter, value: float 
 @cli.command("solve")
 @_problem_options
 @click.option("--time-limit", metavar="S", type=float, callback=_time_limit, help="Stop proving after S seconds.")
+@click.option("--certify", is_flag=True, help="Have the optimality checker confirm the answer.")
 @click.option("-o", "--output", metavar="PLAN.json", type=click.Path(path_type=Path), help="Write the plan to a file.")
 def solve_command(
     *,
@@ -167,26 +172,80 @@ def solve_command(
     settings: tuple[str, ...],
     as_json: bool,
     time_limit: float | None,
+    certify: bool,
     output: Path | None,
 ) -> int:
     """Find the best plan and prove it.
 
     PROBLEM is a file in TOML or JSON. The plan is printed as a table with a summary, and written to a file with -o.
     """
-    from nest.files import result_document, write_plan
+    from nest.files import proof_document, result_document, write_plan
 
     target = None if output is None else _writable(output, problem_path)
     problem = _read(problem_path, preset, settings)
     result = _solve(problem, time_limit, quiet=as_json)
+    certificate = _confirm(problem, result, time_limit) if certify else None
+    explanation = _explanation(problem, result)
     if target is not None and result.plan is not None:
         write_plan(result.plan, target)
     if as_json:
-        _print_json(result_document(result))
+        proof = None if certificate is None else proof_document(certificate)
+        _print_json(result_document(result, proof, explanation))
     else:
         from nest.report.terminal import solution_text
 
-        click.echo(solution_text(problem, result, _screen()))
+        click.echo(solution_text(problem, result, _screen(), certificate, explanation))
     return _exit_code(result)
+
+
+@cli.command("certify")
+@_problem_options
+@click.argument("plan_path", metavar="[PLAN.json]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--with", "provers", metavar="NAMES", default="checker", show_default=True, help="Ask checker, cpsat, pyomo."
+)
+@click.option("--time-limit", metavar="S", type=float, callback=_time_limit, help="Give each prover S seconds.")
+@click.option("-o", "--output", metavar="PLAN.json", type=click.Path(path_type=Path), help="Write the better plan.")
+def certify_command(
+    *,
+    problem_path: Path,
+    plan_path: Path | None,
+    preset: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+    provers: str,
+    time_limit: float | None,
+    output: Path | None,
+) -> int:
+    """Have independent provers say whether a plan is the best one.
+
+    Without PLAN.json the problem is solved first. Exits with 0 if the plan is proven optimal, with 1 if there is a
+    better one, which is printed, with 3 if it breaks a rule or there is no plan, with 4 if that is not decided within
+    the limit.
+    """
+    from nest.certify import certify, certify_result, require
+    from nest.files import certificate_document, read_plan, write_plan
+
+    target = None if output is None else _writable(output, problem_path)
+    names = [name.strip() for name in provers.split(",")]
+    require(names)
+    problem = _read(problem_path, preset, settings)
+    if plan_path is not None:
+        certificate = certify(problem, read_plan(plan_path), provers=names, time_limit_s=time_limit)
+    else:
+        result = _solve(problem, time_limit, quiet=as_json)
+        certificate = certify_result(problem, result, provers=names, time_limit_s=time_limit)
+    if target is not None and certificate.better is not None:
+        write_plan(certificate.better, target)
+    if as_json:
+        from nest.provenance import versions
+
+        _print_json(certificate_document(problem, certificate, versions()))
+    else:
+        from nest.report.terminal import certificate_text
+
+        click.echo(certificate_text(problem, certificate, _screen()))
+    return _finding_code(certificate)
 
 
 @cli.command("evaluate")
@@ -270,6 +329,27 @@ def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool) -> Resu
 
     with ProgressBar(scale_of(problem).time) as bar:
         return solve(problem, time_limit_s=time_limit_s, report=bar)
+
+
+def _explanation(problem: Problem, result: Result) -> Explanation | None:
+    """Explain an infeasible problem."""
+    from nest.explain import explain
+    from nest.result import Status
+
+    return explain(problem) if result.status is Status.INFEASIBLE else None
+
+
+def _confirm(problem: Problem, result: Result, time_limit_s: float | None) -> Certificate:
+    from nest.certify import confirm
+
+    return confirm(problem, result, time_limit_s=time_limit_s)
+
+
+def _finding_code(certificate: Certificate) -> ExitCode:
+    from nest.certify import Finding
+
+    codes = {Finding.OPTIMAL: ExitCode.OK, Finding.REFUTED: ExitCode.REFUTED, Finding.UNDECIDED: ExitCode.LIMIT}
+    return codes.get(certificate.finding, ExitCode.INFEASIBLE)
 
 
 def _exit_code(result: Result) -> ExitCode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import gcd, inf
 
 import numpy as np
 
@@ -94,6 +94,20 @@ class Cluster:
             least = min(least, level.bandwidth_bytes_per_s)
             bandwidths.append(least)
         return tuple(bandwidths)
+
+    @cached_property
+    def period(self) -> int:
+        """Devices after which places look alike: the largest group below the whole cluster, 1 if there is none.
+
+        Two devices share a group of a level or not by their distance and by the place of one of them within the
+        largest such group.
+        """
+        return max((size for size in self.group_sizes if size < self.devices), default=1)
+
+    def starts(self, replicas: int, stride: int) -> Ints:
+        """Return where replicas start within a `period`, once for each such place, in the order of the replicas."""
+        different = self.period // gcd(stride, self.period)
+        return np.arange(min(replicas, different), dtype=np.int64) * stride % self.period
 
     def span(self, low: int, high: int) -> int:
         """Return the smallest level at which two devices share a group."""

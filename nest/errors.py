@@ -46,3 +46,11 @@ class Infeasible(NestError):
 
 class LimitReached(NestError):
     """A limit (of time) was reached before the work was done."""
+
+
+class OutOfScope(InvalidProblem):
+    """A problem that the solver asked for does not cover, although another one does."""
+
+
+class SolverUnavailable(NestError):
+    """The package of a solver is not installed; the message says how to get it."""

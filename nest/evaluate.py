@@ -22,7 +22,7 @@ from nest.errors import InvalidPlan
 from nest.graph import LayerGraph
 from nest.plan import Plan, Stage
 from nest.problem import OPTIMIZER_COPIES, Problem
-from nest.units import HARD_LIMIT, Number, bytes_of, quanta
+from nest.units import HARD_LIMIT, LONGEST, Number, bytes_of, quanta
 
 Crossing: TypeAlias = list[tuple[int, Number]]
 """Edges across a boundary of a stage: place of the layer inside it, in the order in which it runs, and bytes."""
@@ -144,7 +144,7 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
     counted = figures if problem.preset.sync_all_stages else figures[:1]
     sync = max(stage.sync for stage in counted)
     objective = iteration(load, problem.training.microbatches, plan.replicas, len(figures), sync)
-    violations += _range_violations(scale, objective)
+    violations += _range_violations(scale, load, objective)
     return Evaluation(scale, objective, figures, tuple(violations))
 
 
@@ -243,11 +243,11 @@ def _memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigur
             yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
 
 
-def _range_violations(scale: Scale, objective: int) -> Iterator[Violation]:
+def _range_violations(scale: Scale, load: int, objective: int) -> Iterator[Violation]:
     """Rule ``range``."""
-    if objective >= HARD_LIMIT:
+    if load >= LONGEST or objective >= HARD_LIMIT:
         taken, limit = scale.time.seconds(objective), scale.time.seconds(HARD_LIMIT)
-        yield Violation("range", f"an iteration takes {taken:.3g} s, beyond the {limit:.3g} s that ticks can count")
+        yield Violation("range", f"an iteration takes {taken:.3g} s or more, beyond the {limit:.3g} s that ticks count")
 
 
 class _Judge:
@@ -279,11 +279,12 @@ class _Judge:
         """Yield the levels of entry, exit and block of each stage, in every replica that counts."""
         stages, preset, spans = self.plan.stages, self.problem.preset, self.problem.cluster.spans
         count = self.plan.replicas if preset.all_replicas else 1
-        base = np.arange(count, dtype=np.int64) * self.plan.replica_stride
+        base = self.problem.cluster.starts(count, self.plan.replica_stride)
         first = base + np.array([stage.first_device for stage in stages])[:, None]
         last = first + np.array([stage.devices - 1 for stage in stages])[:, None]
         upper = first if preset.boundary == "first" else last
-        between, none = spans(first[1:], upper[:-1]).tolist(), [0] * count  # the next stage lies below on the line
+        none = [0] * len(base)
+        between = spans(first[1:], upper[:-1]).tolist()  # the next stage lies below on the line
         for columns in zip([none, *between], [*between, none], spans(first, last).tolist(), strict=True):
             yield set(zip(*columns, strict=True))
 

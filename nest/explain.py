@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from nest.cluster import Cluster
 from nest.cost.scale import scale_of
 from nest.dp import why_infeasible
+from nest.errors import InvalidProblem
 from nest.problem import Choices, Problem
 from nest.tables import Tables
 from nest.units import Number
@@ -75,7 +76,11 @@ def _reason(problem: Problem) -> str | None:
 
 
 def _feasible(problem: Problem) -> bool:
-    return _reason(problem) is None
+    """Whether a changed problem has a plan; a change too large to be counted in ticks is none to suggest."""
+    try:
+        return _reason(problem) is None
+    except InvalidProblem:
+        return False
 
 
 def _constraints(problem: Problem) -> dict[str, Problem]:

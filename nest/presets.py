@@ -58,6 +58,9 @@ def preset_named(name: str) -> Preset:
     InvalidProblem
         If there is none of that name.
     """
+    if name == "default":
+        remedy = f"choose one of {', '.join(PRESETS)}"
+        raise InvalidProblem("preset", "'default', the realistic cost model, is not available yet", remedy)
     if name not in PRESETS:
         raise InvalidProblem("preset", f"{name!r} is no preset", f"choose one of {', '.join(PRESETS)}")
     return PRESETS[name]

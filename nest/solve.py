@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import time
+from typing import Literal, TypeAlias
 
-from nest.cost.scale import scale_of
-from nest.dp import optimum
+from nest.dp import Outcome, optimum, why_infeasible
 from nest.errors import InvalidProblem, NestError
-from nest.evaluate import evaluate
+from nest.evaluate import Evaluation, evaluate
+from nest.milp import Claim, solve_cpsat, solve_pyomo
+from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Report, Result, Status
 from nest.tables import Tables
+
+Backend: TypeAlias = Literal["auto", "dp", "cpsat", "pyomo"]
+"""Which solver: the dynamic program, or the mathematical programme by CP-SAT or by HiGHS through Pyomo."""
 
 
 class Disagreement(NestError):
     """The judge does not confirm what a solver claims: a fault of ours, never of the problem."""
 
 
-def solve(problem: Problem, *, time_limit_s: float | None = None, report: Report | None = None) -> Result:
+def solve(
+    problem: Problem,
+    *,
+    backend: Backend = "auto",
+    time_limit_s: float | None = None,
+    report: Report | None = None,
+) -> Result:
     """Find the best plan of a problem.
 
     Parameters
     ----------
+    backend
+        Which solver to ask; ``"auto"`` takes the dynamic program, which covers everything.
     time_limit_s
         Give up proving after this many seconds and return the best plan so far with its bound.
     report
-        Called now and then with the progress of the search.
+        Called now and then with the progress of the dynamic program.
 
     Returns
     -------
@@ -36,38 +49,74 @@ def solve(problem: Problem, *, time_limit_s: float | None = None, report: Report
     ------
     InvalidProblem
         If the times of the problem lie too far apart to be counted.
+    OutOfScope
+        If the solver that was asked for does not cover the problem.
+    SolverUnavailable
+        If the package of that solver is not installed.
     Disagreement
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
     begin = time.perf_counter()
-    deadline = None if time_limit_s is None else begin + time_limit_s
-    scale = scale_of(problem)
-    found = optimum(Tables(problem, scale), deadline, report)
+    tables = Tables.of(problem)
+    if backend in ("auto", "dp"):
+        found = optimum(tables, None if time_limit_s is None else begin + time_limit_s, report)
+    else:
+        ask = solve_cpsat if backend == "cpsat" else solve_pyomo
+        found = _settle(ask(problem, time_limit_s=time_limit_s), tables)
     if found.complete and found.plan is None and found.reason is None:
         raise InvalidProblem(
             "times",
             "no plan takes less time than ticks can count, and a slower one may exist",
-            "check the units of layer times, bandwidths and latencies",
+            "check layer times, bandwidths, latencies and the number of microbatches",
         )
     plan = found.plan
     if plan is not None:
-        verdict = evaluate(problem, plan)
-        if not verdict.legal or verdict.objective_ticks != found.objective_ticks:
-            broken = "; ".join(f"{violation.rule}: {violation.message}" for violation in verdict.violations)
-            claim, judged = found.objective_ticks, verdict.objective_ticks
-            raise Disagreement(f"the solver says {claim} ticks, the judge {judged} ({broken or 'legal'})")
+        verdict = _judge(problem, plan, found.objective_ticks)
         plan = plan.with_figures(verdict.loads_s, verdict.memory_bytes)
     return Result(
         status=_status(found.objective_ticks, found.bound_ticks, found.complete),
         objective_ticks=found.objective_ticks,
         bound_ticks=found.bound_ticks,
-        time=scale.time,
+        time=tables.scale.time,
         time_unit_s=problem.time_unit_s,
-        backend="dp",
+        backend="dp" if backend == "auto" else backend,
         wall_s=time.perf_counter() - begin,
         reason=found.reason,
         plan=plan,
     )
+
+
+def _settle(claim: Claim, tables: Tables) -> Outcome:
+    """Return what a claim is worth: its plan at the judge's price, and its bound as far as that price confirms it.
+
+    An incumbent may be priced too high by the solver, never too low; solvers in floating point are a little off.
+    """
+    complete = claim.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    if claim.plan is None:
+        reason = why_infeasible(tables) if complete else TIME_LIMIT
+        return Outcome(None, None, claim.bound, complete, reason)
+    judged = evaluate(tables.problem, claim.plan).objective_ticks
+    dearer = claim.objective is None or judged is None or judged > claim.objective
+    if (claim.exact and dearer) or (claim.bound is not None and judged is not None and claim.bound > judged):
+        raise Disagreement(
+            f"{claim.solver} says {claim.objective} ticks and no less than {claim.bound}, the judge {judged}"
+        )
+    reason = None if claim.bound == judged else INEXACT if complete else TIME_LIMIT
+    return Outcome(claim.plan, judged, claim.bound, complete, reason)
+
+
+TIME_LIMIT = "the time limit was reached before the search was complete"
+INEXACT = "the solver computes in floating point, and its bound does not reach the objective to the tick"
+
+
+def _judge(problem: Problem, plan: Plan, claimed: int | None) -> Evaluation:
+    """Return the judge's verdict on a plan, if it is legal and costs what the solver says."""
+    verdict = evaluate(problem, plan)
+    if not verdict.legal or verdict.objective_ticks != claimed:
+        broken = "; ".join(f"{violation.rule}: {violation.message}" for violation in verdict.violations)
+        judged = verdict.objective_ticks
+        raise Disagreement(f"the solver says {claimed} ticks, the judge {judged} ({broken or 'legal'})")
+    return verdict
 
 
 def _status(objective: int | None, bound: int | None, complete: bool) -> Status:

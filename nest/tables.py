@@ -15,7 +15,7 @@ import numpy as np
 
 from nest.cost.collectives import shard_s, sync_height, sync_heights, sync_s, transfer_s
 from nest.cost.memory import resident
-from nest.cost.scale import Scale
+from nest.cost.scale import Scale, scale_of
 from nest.graph import LayerGraph
 from nest.problem import OPTIMIZER_COPIES, Problem, Variant
 from nest.units import Floats, Ints, Number, quanta
@@ -45,6 +45,11 @@ class Tables:
         self.problem = problem
         self.scale = scale
         self.variants = [VariantTables(problem, scale, variant) for variant in problem.variants]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Tables:
+        """Return the tables of a problem at its own scale."""
+        return cls(problem, scale_of(problem))
 
 
 class VariantTables:

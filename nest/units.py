@@ -28,6 +28,9 @@ EXACT_LIMIT = 2**53
 HARD_LIMIT = 2**62
 """No objective reaches this many ticks (rule C12): int64 arithmetic below it cannot overflow."""
 
+LONGEST = 2**60
+"""Elementary times stop counting here, and no load reaches it (rule C12): sums of a few of them fit int64."""
+
 NEVER = 2**62
 """Load of a stage that must not be used."""
 
@@ -59,12 +62,12 @@ class TimeScale:
         return 10.0**self.exponent
 
     def ticks(self, seconds: float) -> int:
-        """Round seconds to ticks, halves to even."""
-        return round(seconds * self.ticks_per_s)
+        """Round seconds to ticks, halves to even, `LONGEST` at most."""
+        return min(round(seconds * self.ticks_per_s), LONGEST)
 
     def ticks_array(self, seconds: Floats) -> Ints:
         """Round an array of seconds exactly as `ticks` rounds each of them."""
-        return np.rint(seconds * self.ticks_per_s).astype(np.int64)
+        return np.minimum(np.rint(seconds * self.ticks_per_s), LONGEST).astype(np.int64)
 
     def seconds(self, ticks: int) -> float:
         """Length of ``ticks`` in seconds, correctly rounded."""

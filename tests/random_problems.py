@@ -6,8 +6,9 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, pairwise, product
-from math import prod
+from math import ceil, prod
 
 from nest.cluster import Cluster, Level
 from nest.graph import Edge, Layer, LayerGraph
@@ -40,7 +41,7 @@ def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Prob
     recompute = rng.random() < 0.5
     many = rng.choice([1, 2, 3, *(rng.randint(4, size.microbatches) for _ in range(5))])
     training = Training(many, rng.choice(["sgd", "adam"]))
-    cluster = replace(cluster, hbm_bytes=_capacity(rng, graphs, training))
+    cluster = replace(cluster, hbm_bytes=_capacity(rng, graphs, training, recompute))
     choices = _choices(rng, graphs, cluster, "full" if recompute else "none")
     return Problem(f"seed {seed}", graphs, cluster, training, choices, rng.choice([PAPER, ARTIFACT]))
 
@@ -135,14 +136,31 @@ class _Style:
         return value
 
 
-def _capacity(rng: random.Random, graphs: Mapping[Variant, LayerGraph], training: Training) -> float:
-    """Return bytes between a fraction of the heaviest layer (little fits) and all of the model (all fits)."""
+def _capacity(rng: random.Random, graphs: Mapping[Variant, LayerGraph], training: Training, recompute: bool) -> float:
+    """Return bytes that just hold some stage, or between little (nothing fits) and much (everything fits)."""
     graph = rng.choice(list(graphs.values()))
+    if rng.random() < 0.4:
+        return _need_of_a_stage(rng, graph, training, recompute)
     copies = 8 if training.optimizer == "adam" else 2
     needs = [copies * layer.parameter_bytes + layer.activation_bytes for layer in graph.layers]
     low, high = float(max(needs)), float(sum(needs))
     value = low + (high - low) * rng.uniform(0, 1) if rng.random() < 0.7 else low * rng.uniform(0.25, 3)
     return max(1, round(value)) + rng.choice([0, 0, 0, 0.5])
+
+
+def _need_of_a_stage(rng: random.Random, graph: LayerGraph, training: Training, recompute: bool) -> float:
+    """Return what a random stage needs to the last byte, somewhere in the pipeline and under some ZeRO."""
+    first, end = sorted(rng.sample(range(len(graph) + 1), 2))
+    layers, further = graph.layers[first:end], rng.choice([0, 0, 1, 2])
+    parameters = sum(Fraction(repr(layer.parameter_bytes)) for layer in layers)
+    kept = sum(Fraction(repr(layer.activation_bytes)) for layer in layers)
+    entering = (edge for edge in graph.edges if graph.index[edge.source] < first <= graph.index[edge.target] < end)
+    stash = sum(Fraction(repr(edge.bytes)) for edge in entering) if recompute else kept
+    copies = (6 if training.optimizer == "adam" else 0, 1, 1)
+    zero, degree = rng.choice([(0, 1), (0, 1), (1, 2), (2, 2), (3, 2), (3, 4)])
+    sharded = ceil(sum(copies[:zero]) * parameters / degree)
+    exact = Fraction(sum(copies[zero:]) * parameters + sharded + kept + further * stash)
+    return max(1, int(exact) if exact.denominator == 1 else float(exact))
 
 
 def _choices(rng: random.Random, graphs: Mapping[Variant, LayerGraph], cluster: Cluster, recompute: str) -> Choices:

@@ -162,12 +162,12 @@ def test_layouts_see_true_levels(seed: int, preset: Preset) -> None:
 def _seen(problem: Problem, starts: list[int], figures: list[int]) -> set[tuple[int, int, int]]:
     """Return the levels of entry, exit and block, from devices far enough up the line not to leave it below."""
     below, own, above, position = figures
-    sizes = problem.cluster.group_sizes
-    base = (sizes[-2] if len(sizes) > 1 else 1) * 1000
+    sizes = [size for size in problem.cluster.group_sizes if size < problem.cluster.devices]
+    base = problem.cluster.period * 1000
     first = problem.preset.boundary == "first"
 
     def span(low: int, high: int) -> int:
-        return sum(low // size != high // size for size in sizes[:-1])
+        return sum(low // size != high // size for size in sizes)
 
     seen = set()
     for start in starts:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from random_problems import Size, random_problem
 
+from nest.cli import run
 from nest.cluster import Cluster, Level
 from nest.explain import Explanation, explain
+from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.problem import Choices, Problem, Training, Variant
 from nest.result import Status
@@ -105,3 +109,17 @@ def test_random_infeasible_problems(seed: int) -> None:
             assert explain(each) is None
         else:
             explained(each)
+
+
+def test_command_line_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An infeasible problem's conflict and relaxations are in the JSON, and in the summary for people."""
+    path = tmp_path / "problem.toml"
+    write_problem(chain(30, zero=frozenset({0})), path)
+    assert run(["solve", str(path), "--json"]) == 3
+    explanation = json.loads(capsys.readouterr().out)["explanation"]
+    assert explanation["conflict"] == ["zero=none", "memory=30"]
+    assert {"kind": "zero", "text": "allow ZeRO-3 (zero=0,3)"} in explanation["relaxations"]
+    assert run(["solve", str(path)]) == 3
+    shown = capsys.readouterr().out
+    assert "Conflict" in shown
+    assert "allow ZeRO-3" in shown

@@ -147,8 +147,8 @@ OURS = [
         "the model has (tensor=1 expert=1 context=1 sequence=false microbatch=1)",
     ),
     # Layers and costs.
-    ("count = 8", "count = 100001", "model.layers[1].count: 100001; give a whole number from 1 to 100000"),
-    ("count = 8", "count = 99999", "model.layers: 100001 layers; give at most 100000"),
+    ("count = 8", "count = 10001", "model.layers[1].count: 10001; give a whole number from 1 to 10000"),
+    ("count = 8", "count = 9999", "model.layers: 10001 layers; give at most 10000"),
     ('{ kind = "in" }', '{ kind = "in", id = 3 }', "model.layers[1]: id 3 is used twice; ids are unique"),
     ('{ kind = "in" }', '{ kind = "in", ids = ["a", "a"] }', 'model.layers[0]: id "a" is used twice; ids are unique'),
     (

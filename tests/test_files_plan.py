@@ -97,6 +97,8 @@ def test_result_document() -> None:
         "backend": "dp",
         "wall_s": 0.25,
         "reason": None,
+        "explanation": None,
+        "certificate": None,
         "plan": plan_document(PLAN),
     }
 

@@ -24,14 +24,15 @@ ORDER = (
     ("evaluate", "tables"),
     ("result",),
     ("certificate",),
-    ("dp",),
+    ("dp", "milp"),
     ("explain", "solve"),
+    ("certify",),
     ("files", "report", "provenance"),
     ("cli",),
 )
 """Modules and packages, lowest first: each imports from lines above its own only, packages also from themselves."""
 
-FORBIDDEN = {"dp": {"cost", "evaluate", "certificate"}}
+FORBIDDEN = {"dp": {"cost", "evaluate", "certificate"}, "milp": {"cost", "evaluate", "certificate"}}
 """Imports that the order alone would allow."""
 
 HEAVY = ("torch", "ortools", "pyomo", "matplotlib", "networkx", "rich", "numpy")
@@ -84,6 +85,13 @@ def test_order_names_what_exists() -> None:
 def test_import_is_light(statement: str) -> None:
     """Asking for help or the version never waits for a library that only a command needs."""
     script = f"{statement}; import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_solving_loads_no_optional_solver() -> None:
+    """Whoever has not installed CP-SAT or Pyomo solves with the dynamic program."""
+    script = "import nest.solve, nest.milp, sys; print(*({'ortools', 'pyomo', 'highspy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

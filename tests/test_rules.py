@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -102,16 +102,15 @@ def test_one_broken_rule(case: str, preset: Preset) -> None:
 def test_load_out_of_range() -> None:
     """A ring whose latencies leave the range of ticks breaks the rule `range`, and no other.
 
-    The layer takes 3 s, repeated at most once, each of two transfers 10 s, the synchronisation of as many replicas 16
-    times 10 s: 186 s, within 2^53 ticks of 1e-13 s. 2^62 of these are 461,169 s, and a ring over 65,536 devices waits
-    65,535 times for 10 s.
+    The layer takes 3e-6 s. To be off by at most 4 half ticks in 1e9 it asks for ticks of 1e-16 s, of which 2^60 are
+    115 s. A ring over 65,536 devices waits 65,535 times for 1e-3 s, twice under ZeRO-3: 131 s.
     """
-    graph = LayerGraph((Layer("a", 1.0, 2.0, 10, 1),), ())
-    cluster = Cluster(65536, 50, (Level(65536, 100.0, 10.0),))
+    graph = LayerGraph((Layer("a", 1e-6, 2e-6, 10, 1),), ())
+    cluster = Cluster(65536, 50, (Level(65536, 1e9, 1e-3),))
     problem = Problem("one layer", {NARROW: graph}, cluster, Training(1))
-    plan = Plan(NARROW, 1, 65536, (Stage(("a",), 0, 65536, "none", inside_stage(2, 65536)),))
+    plan = Plan(NARROW, 1, 65536, (Stage(("a",), 0, 65536, "none", inside_stage(3, 65536)),))
     assert {violation.rule for violation in evaluate(problem, plan).violations} == {"range"}
-    assert evaluate(problem, replace(plan, stages=(Stage(("a",), 0, 65536, "none", inside_stage(1, 65536)),))).legal
+    assert evaluate(problem, replace(plan, stages=(Stage(("a",), 0, 65536, "none", inside_stage(2, 65536)),))).legal
 
 
 @pytest.mark.parametrize(
@@ -157,6 +156,14 @@ def test_zero_degrees() -> None:
     assert free.zero_degrees(9) == ()
     assert PROBLEM.with_choices(zero_degree=frozenset({1, 3, 8, 9})).zero_degrees(2) == (3, 8)
     assert free.with_choices(zero=frozenset({0})).zero_degrees(1) == ()
+
+
+def test_presets_are_described() -> None:
+    """The formulation says of every field of a preset what it is, and nothing of others."""
+    formulation = (ROOT / "docs" / "formulation.md").read_text(encoding="utf-8")
+    table = formulation.split("\n## Presets\n")[1].split("\n## ")[0]
+    described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert described == [field.name for field in fields(Preset) if field.name != "name"]
 
 
 def test_rules_have_one_name_everywhere() -> None:

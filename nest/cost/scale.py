@@ -10,11 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.cost.collectives import sync_s, transfer_s
+from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.problem import Problem
-from nest.units import EXACT_LIMIT, FINEST_EXPONENT, HARD_LIMIT, RELATIVE_ERROR, TimeScale, byte_scale, finest_exponent
+from nest.units import (
+    EXACT_LIMIT,
+    FINEST_EXPONENT,
+    HARD_LIMIT,
+    LONGEST,
+    RELATIVE_ERROR,
+    TimeScale,
+    byte_scale,
+    finest_exponent,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +37,9 @@ class Scale:
 def scale_of(problem: Problem) -> Scale:
     """Choose the scale of a problem.
 
-    The tick is the finest for which the largest objective without sharding stays within `EXACT_LIMIT`. Where that would
-    be so coarse that rounding could move an objective by more than `RELATIVE_ERROR`, it is made as fine as that needs,
-    as long as no load exceeds `EXACT_LIMIT`.
+    The tick is the finest for which the largest objective stays within `EXACT_LIMIT` without sharding, and within
+    `HARD_LIMIT` with it. Where that would be so coarse that rounding could move an objective by more than
+    `RELATIVE_ERROR`, it is made as fine as that needs, as long as no load without sharding exceeds `EXACT_LIMIT`.
 
     Raises
     ------
@@ -41,8 +50,10 @@ def scale_of(problem: Problem) -> Scale:
     load, sync = max(each.load_s for each in ranges), max(each.sync_s for each in ranges)
     rounds = problem.training.microbatches + max(len(graph) for graph in problem.graphs.values()) - 1
     needed = max(each.exponent for each in ranges)
-    exponent = max(finest_exponent(load * rounds + sync, EXACT_LIMIT), needed)
-    if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(sync, HARD_LIMIT // 2)) < exponent:
+    sharded = (load + max(each.sharding_s for each in ranges)) * rounds + sync
+    finest = min(finest_exponent(load * rounds + sync, EXACT_LIMIT), finest_exponent(sharded, HARD_LIMIT))
+    exponent = max(finest, needed)
+    if min(finest_exponent(load, EXACT_LIMIT), finest_exponent(sync, LONGEST)) < exponent:
         raise InvalidProblem(
             "times",
             f"one stage may take {load:.3g} s, or {sync:.3g} s to synchronise, yet layers are so short that they ask "
@@ -58,13 +69,14 @@ class _Range:
 
     Attributes
     ----------
-    load_s, sync_s
-        Largest load without sharding, and largest synchronisation.
+    load_s, sharding_s, sync_s
+        Largest load without sharding, what sharding may add to it, and largest synchronisation.
     exponent
         What precision needs.
     """
 
     load_s: float
+    sharding_s: float
     sync_s: float
     exponent: int
 
@@ -78,16 +90,20 @@ class _Range:
         levels = range(len(cluster.levels))
         cheapest = min(transfer_s(cluster, preset, level, smallest) for level in levels)
         dearest = max(transfer_s(cluster, preset, level, largest) for level in levels)
-        sync = sync_s(cluster, preset, cluster.devices, len(levels), float(parameters))
-        return cls(2 * sum(times) + 2 * dearest, sync, _exponent_needed(np.array(times), cheapest))
+        height = sync_height(cluster, cluster.devices, 1)
+        sync = sync_s(cluster, preset, cluster.devices, height, float(parameters))
+        sharding = max(shard_s(cluster, preset, level, cluster.devices, float(parameters)) for level in levels)
+        exponent = _exponent_needed(np.array(times), cheapest)
+        return cls(2 * sum(times) + 2 * dearest, 2 * sharding, sync, exponent)
 
 
 def _exponent_needed(times: np.ndarray, transfer: float) -> int:
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's objective.
 
-    A stage of ``k`` layers is a sum of at most ``3 k`` rounded compute times and four network times, each off by half a
-    tick, so that it is off by ``1.5 k + 2`` ticks, and the synchronisation by another half. The largest load is at
-    least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on top.
+    A stage with ``k`` layers that take any time is a sum of at most ``3 k`` rounded compute times and four network
+    times, each off by half a tick, so that it is off by ``1.5 k + 2`` ticks, and the synchronisation by another half.
+    The largest load is at least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a
+    transfer on top. What takes no time is rounded to nothing, exactly.
 
     Parameters
     ----------
@@ -96,13 +112,15 @@ def _exponent_needed(times: np.ndarray, transfer: float) -> int:
     transfer
         Seconds of the cheapest transfer.
     """
-    least = np.maximum(times[-1], np.cumsum(times))
-    least[:-1] += transfer
-    if least[0] <= 0:
+    sums = np.concatenate([[0.0], np.cumsum(times[times > 0])])
+    several = np.maximum(times[-1], sums) + transfer
+    least = np.append(several, sums[-1])
+    off = 1.5 * np.append(np.arange(len(sums)), len(sums) - 1) + 2.5
+    taking = least > 0
+    if not taking.any():
         return -FINEST_EXPONENT
-    count = np.arange(1, len(times) + 1)
-    ticks_per_s = float(np.max((1.5 * count + 2.5) / least)) / RELATIVE_ERROR
-    return int(np.ceil(np.log10(ticks_per_s)))
+    exponents = np.log10(off[taking]) - np.log10(least[taking]) - np.log10(RELATIVE_ERROR)
+    return int(np.ceil(exponents.max()))
 
 
 def _quanta_per_byte(problem: Problem) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from nest.plan import Plan, Stage, StageChoice, inside_stage
 from nest.tables import VariantTables
-from nest.units import NEVER
+from nest.units import LONGEST, NEVER
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Incumbent:
             self.objective, self._tables, self._stages, self._replicas = objective, tables, stages, replicas
 
     def load_cap(self, rounds: int, sync: int = 0) -> int:
-        """Largest load with which a plan would still be better."""
-        return (self.objective - 1 - sync) // rounds
+        """Largest load with which a plan would still be better, and in range."""
+        return min((self.objective - 1 - sync) // rounds, LONGEST - 1)
 
     def plan(self) -> Plan | None:
         """Return the best plan, its stages placed from the last on."""

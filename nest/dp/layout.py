@@ -7,6 +7,7 @@ number of blocks with which it is reached.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -101,20 +102,18 @@ class LevelClasses:
         return cls(list(ids), renamed.reshape(codes.shape[1:]))
 
 
-def layouts(problem: Problem, width: int, replicas: int, least: int) -> list[Layout]:
-    """Return every layout of ``replicas`` replicas of at least ``least`` blocks each, lowest height first."""
+def layouts(problem: Problem, width: int, replicas: int, least: int) -> Iterator[Layout]:
+    """Yield every layout of ``replicas`` replicas of at least ``least`` blocks each, lowest height first."""
     most = problem.cluster.devices // width // replicas
     strides = np.arange(least, most + 1, dtype=np.int64)
     last = (replicas - 1) * strides * width
     heights = problem.cluster.spans(np.zeros_like(last), last) + 1
-    found = []
     for height in distinct(heights).tolist():
         for offsets, alike in _patterns(problem, width, replicas, strides[heights == height]):
             budget = alike[-1]
             cycle = min(_cycle(problem, offsets, width), budget + 1)  # a longer cycle is never completed
             ends = tuple(sorted({stride % cycle for stride in alike}))
-            found.append(Layout(problem, width, offsets, cycle, ends, budget, height))
-    return found
+            yield Layout(problem, width, offsets, cycle, ends, budget, height)
 
 
 def _patterns(problem: Problem, width: int, replicas: int, strides: Ints) -> list[tuple[Ints, list[int]]]:
@@ -134,8 +133,7 @@ def _cycle(problem: Problem, offsets: Ints, width: int) -> int:
     Offsets that are evenly spread over the period are the same after a shift by their distance. Strides that make fewer
     offsets may then end at the same place: their plans see no worse levels than assumed, and are priced as they are.
     """
-    sizes = problem.cluster.group_sizes
-    period = sizes[-2] if len(sizes) > 1 else 1
+    period = problem.cluster.period
     step = period // len(offsets)
     even = len(offsets) * step == period and np.array_equal(offsets, np.arange(len(offsets)) * step)
     return step // gcd(step, width) if even else period // gcd(period, width)

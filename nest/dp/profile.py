@@ -30,16 +30,10 @@ NO_BOUNDARY = 0
 
 
 def replica_offsets(problem: Problem, replicas: int, stride: int) -> Ints:
-    """Return the starts of the replicas that count, up to repetition of the pattern of levels.
-
-    Two devices share a group or not by their places within the largest group below the top, so replicas that start at
-    the same place within such a group see the same levels.
-    """
+    """Return the starts of the replicas that count, ascending, within the cluster's period."""
     if not problem.preset.all_replicas:
         return np.zeros(1, dtype=np.int64)
-    sizes = problem.cluster.group_sizes
-    period = sizes[-2] if len(sizes) > 1 else 1
-    return distinct(np.arange(replicas, dtype=np.int64) * stride % period)
+    return distinct(problem.cluster.starts(replicas, stride))
 
 
 def boundary_levels(problem: Problem, offsets: Ints, lower: Ints, upper: Ints, width: Ints | int) -> Ints:
@@ -60,7 +54,9 @@ def shifted_spans(problem: Problem, offsets: Ints, low: Ints, high: Ints) -> Int
     """Return the span of device ranges, one row per replica offset."""
     levels = np.zeros((len(offsets), *np.broadcast(low, high).shape), dtype=np.int64)
     shift = offsets.reshape(-1, *([1] * (levels.ndim - 1)))
-    for size in problem.cluster.group_sizes[:-1]:
+    for size in problem.cluster.group_sizes:
+        if size > problem.cluster.period:
+            break  # nothing crosses it, and beyond the period places may be counted from below 0
         levels += (shift + low) // size != (shift + high) // size
     return levels
 

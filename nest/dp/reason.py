@@ -43,7 +43,7 @@ def why_infeasible(tables: Tables) -> str | None:
         reasons.append((reason, variant))
     reason, variant = min(reasons, key=lambda pair: pair[0].excess)
     where = f"tensor width {variant.variant.tensor}: " if len(reasons) > 1 else ""
-    others = f" (the other {len(reasons) - 1} variants are further from fitting)" if len(reasons) > 1 else ""
+    others = " (no other variant is closer to fitting)" if len(reasons) > 1 else ""
     return f"{where}{reason.text}{others}"
 
 

@@ -61,6 +61,7 @@ class ShardedSearch:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         least = int(least_blocks(self.problem, self.tables.width, np.array([choice.stages]))[0])
         for layout in layouts(self.problem, self.tables.width, choice.replicas, least):
+            self.watch.check()
             relaxation = self._relaxation(self.incumbent.load_cap(choice.rounds))
             share = self._largest_share(relaxation, layout, choice)
             if share is not None:

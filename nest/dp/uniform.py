@@ -176,13 +176,18 @@ class UniformSearch:
         self._rows: dict[int, UniformRows] = {}
         self._profiles: dict[tuple[int, bytes], Profile] = {}
         self._possible: PossibleStages | None = None
+        self._least: dict[int, int] = {}
+        self._seen: set[int] = set()
 
     def settle(self, choice: OuterChoice) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         if self._possible is not None and choice.stages not in self._possible:
             return
+        if self._least.get(choice.stages, 0) > self.incumbent.load_cap(choice.rounds):
+            return
         profile = self._profile(choice)
         rows = self._deep_rows(choice, profile)
+        self._learn(rows, profile)
         if rows.last_row(profile).min() == NEVER:
             if self.incumbent.objective == NEVER and self._possible is None:
                 self._possible = PossibleStages(self._new_rows(self.tables.deepest))
@@ -190,6 +195,22 @@ class UniformSearch:
             self._with_slowest_sync(rows, profile, choice)
         else:
             self._with_first_sync(rows, profile, choice)
+
+    def _learn(self, rows: UniformRows, profile: Profile) -> None:
+        """Keep the least load of a number of stages for all numbers of replicas.
+
+        It is that of the profile itself where one replica stands for all, else that at the cheapest levels, which are
+        the innermost where nothing gets cheaper outwards. Rows are deep enough for every choice they are shared by, so
+        that what they do not reach is beyond the cap of each.
+        """
+        stages = len(profile)
+        if stages in self._least:
+            return
+        if not self.problem.preset.all_replicas:
+            self._least[stages] = int(rows.last_row(profile).min())
+        elif self.tables.monotone and stages in self._seen and self.incumbent.objective < NEVER:
+            self._least[stages] = int(rows.last_row((((0, 0),),) * stages).min())
+        self._seen.add(stages)
 
     def _profile(self, choice: OuterChoice) -> Profile:
         width = self.tables.width

@@ -1,5 +1,6 @@
 """Problems, plans and results as files; `docs/file_format.md` describes them."""
 
+from nest.files.certificate_file import certificate_document, proof_document
 from nest.files.plan_file import (
     ClaimedPlan,
     plan_document,
@@ -17,9 +18,11 @@ from nest.files.settings import apply_settings
 __all__ = [
     "ClaimedPlan",
     "apply_settings",
+    "certificate_document",
     "plan_document",
     "problem_schema",
     "problem_text",
+    "proof_document",
     "read_claimed_plan",
     "read_plan",
     "read_problem",

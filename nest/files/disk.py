@@ -10,7 +10,7 @@ from nest.errors import InvalidProblem
 from nest.files.words import near
 
 LARGEST_FILE = 2**26
-"""Bytes that a file may have; a problem of 100,000 layers that all differ has a third of it."""
+"""Bytes that a file may have; a problem of 10,000 layers that all differ has a small part of it."""
 
 PIECE = 2**16
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 MOST_BYTES = 2**53
 MOST_COUNT = 2**31
-MOST_LAYERS = 100_000
+MOST_LAYERS = 10_000
 MOST_SECONDS = 1e9
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_COUNT, description=f"a whole number from 1 to {MOST_COUNT}")]

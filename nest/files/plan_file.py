@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from nest.errors import InvalidPlan
+from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
@@ -128,11 +129,20 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def result_document(result: Result) -> dict[str, Any]:
+def result_document(
+    result: Result, certificate: Mapping[str, Any] | None = None, explanation: Explanation | None = None
+) -> dict[str, Any]:
     """Return a result as plain objects under ``nest.result/1``.
 
     ``objective`` is in the problem's own unit, ``objective_ticks`` and ``bound_ticks`` count ticks of ``tick_s``
     seconds; what is not known is None.
+
+    Parameters
+    ----------
+    certificate
+        What provers found about it (`proof_document`), where they were asked.
+    explanation
+        Why there is no plan, where there is none.
     """
     return {
         "schema": RESULT_SCHEMA,
@@ -144,8 +154,15 @@ def result_document(result: Result) -> dict[str, Any]:
         "backend": result.backend,
         "wall_s": result.wall_s,
         "reason": result.reason,
+        "explanation": None if explanation is None else _explanation_document(explanation),
+        "certificate": None if certificate is None else dict(certificate),
         "plan": None if result.plan is None else plan_document(result.plan),
     }
+
+
+def _explanation_document(explanation: Explanation) -> dict[str, Any]:
+    relaxations = [{"kind": each.kind, "text": each.text} for each in explanation.relaxations]
+    return {"conflict": list(explanation.conflict), "relaxations": relaxations}
 
 
 def _stage_document(stage: Stage) -> dict[str, Any]:

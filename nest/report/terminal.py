@@ -11,7 +11,10 @@ from itertools import groupby
 from rich.console import RenderableType
 from rich.table import Table
 
+from nest.certificate import Outcome
+from nest.certify import Certificate, Finding, Proof
 from nest.evaluate import Evaluation, Violation, evaluate
+from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.facts import VariantFacts, choice_values, variant_facts
@@ -28,11 +31,26 @@ _SHOWN_LINES = 4
 
 _WIDTHS_NOTE = "Widths: tensor x expert x context. Sizes and times: one device, all layers."
 
+_FINDINGS = {
+    Finding.OPTIMAL: "optimal: proven, no plan of the space is faster",
+    Finding.UNDECIDED: "undecided: neither proven nor refuted",
+    Finding.INFEASIBLE: "infeasible: proven, no plan of the space is legal",
+    Finding.ILLEGAL: "illegal: the plan breaks a rule",
+}
+
+_FINDING_STYLES = {Finding.OPTIMAL: "green", Finding.UNDECIDED: "yellow"}
+
 _STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow", Status.INFEASIBLE: "red", Status.UNKNOWN: "red"}
 
 
-def solution_text(problem: Problem, result: Result, screen: Screen) -> str:
-    """Return what a solver answered: the plan, if there is one, and how good it is."""
+def solution_text(
+    problem: Problem,
+    result: Result,
+    screen: Screen,
+    certificate: Certificate | None = None,
+    explanation: Explanation | None = None,
+) -> str:
+    """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none."""
     priced = None
     if result.plan is not None:
         priced = PricedPlan.of(problem, result.plan, evaluate(problem, result.plan))
@@ -41,7 +59,26 @@ def solution_text(problem: Problem, result: Result, screen: Screen) -> str:
     summary.add("Status", _status(result), _STYLES[result.status])
     parts = _plan_parts(priced, summary)
     summary.add("Bound", _bound(result))
+    if explanation is not None:
+        summary.add("Conflict", ", ".join(explanation.conflict))
+        summary.extend("Helps", (relaxation.text for relaxation in explanation.relaxations))
     summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
+    if certificate is not None:
+        summary.extend("Proof", map(_proof, certificate.proofs))
+    return render(screen, *parts, summary.table)
+
+
+def certificate_text(problem: Problem, certificate: Certificate, screen: Screen) -> str:
+    """Return what the provers found about a plan, and the plan: the better one where there is one."""
+    plan = certificate.better or certificate.plan
+    priced = None if plan is None else PricedPlan.of(problem, plan, evaluate(problem, plan))
+    summary = Summary()
+    summary.add("Problem", _title(problem))
+    summary.add("Verdict", _finding(certificate), _FINDING_STYLES.get(certificate.finding, "red"))
+    parts = _plan_parts(priced, summary)
+    summary.extend("Broken", _broken(certificate.violations), "red")
+    summary.extend("Proof", map(_proof, certificate.proofs))
+    summary.extend("Detail", (f"{proof.name}: {proof.detail}" for proof in certificate.proofs))
     return render(screen, *parts, summary.table)
 
 
@@ -104,6 +141,27 @@ def _bound(result: Result) -> str:
         return text
     gap = (result.objective_ticks - result.bound_ticks) / result.bound_ticks
     return f"{text} (gap {100 * gap:.2g} %)"
+
+
+def _finding(certificate: Certificate) -> str:
+    """Say what a certificate says, and by how much a better plan is better."""
+    old, new = certificate.objective_ticks, certificate.better_ticks
+    if certificate.finding is not Finding.REFUTED or new is None:
+        return _FINDINGS[certificate.finding]
+    if old is None:
+        return "refuted: the problem has the plan above"
+    gained = certificate.time.seconds(old - new)
+    return f"refuted: the plan above is {duration(gained)} ({100 * (old - new) / old:.3g} %) faster"
+
+
+def _proof(proof: Proof) -> str:
+    """Say what one prover found, and in how much time."""
+    words = {
+        Outcome.PROVEN: "confirmed by",
+        Outcome.REFUTED: "refuted by",
+        Outcome.UNDECIDED: "not decided by",
+    }
+    return f"{words[proof.outcome]} {proof.name} {proof.version}, {duration(proof.wall_s)}"
 
 
 def _verdict(evaluation: Evaluation) -> str:

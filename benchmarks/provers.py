@@ -1,0 +1,138 @@
+"""Time the mathematical programme on problem files, without ZeRO and under both presets, against the dynamic program.
+
+    python benchmarks/provers.py INPUTS [--backend cpsat] [--only TEXT] [--limit SECONDS] [--json FILE]
+
+Each input is solved in this process, from the problem to the judged plan, with nothing given but the problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from measure import Target, console, machine, number, table, write_json
+
+from nest.files import read_problem
+from nest.presets import PRESETS
+from nest.problem import Problem
+from nest.result import Status
+from nest.solve import Backend, solve
+
+NO_ZERO = frozenset({0})
+TARGETS_S = {"cpsat": 60.0, "pyomo": 120.0}
+GAPS = {"cpsat": 0.0, "pyomo": 1e-6}
+"""HiGHS computes in floating point, and does not prove to the tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One input under one preset.
+
+    Attributes
+    ----------
+    layers, variants, devices
+        Its size.
+    seconds, cpu_s
+        Wall time, and processor time, which hardly depends on how busy the machine is.
+    above
+        By which part the plan is slower than the optimum of the dynamic program; None without a plan.
+    gap
+        Distance from the plan to the proven bound, as a part of the plan; None without either.
+    """
+
+    input: str
+    preset: str
+    layers: int
+    variants: int
+    devices: int
+    status: str
+    seconds: float
+    cpu_s: float
+    above: float | None
+    gap: float | None
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parser().parse_args()
+    paths = [path for path in sorted(arguments.inputs.iterdir()) if arguments.only in path.stem]
+    head = machine()
+    problems = [read_problem(path).with_choices(zero=NO_ZERO) for path in paths if path.suffix in (".json", ".toml")]
+    backend: Backend = arguments.backend
+    runs = [
+        measure(problem.with_preset(preset), backend, arguments.limit)
+        for problem in problems
+        for preset in PRESETS.values()
+    ]
+    targets = targets_of(runs, backend)
+    _show(head, runs, backend, targets)
+    write_json(arguments.json, {"machine": head, "backend": backend, "runs": [asdict(run) for run in runs]})
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("inputs", type=Path, help="folder of problem files")
+    made.add_argument("--backend", choices=sorted(TARGETS_S), default="cpsat", help="which solver (default cpsat)")
+    made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
+    made.add_argument("--limit", type=float, default=300.0, help="seconds for each (default 300)")
+    made.add_argument("--json", type=Path, help="write all figures to this file too")
+    return made
+
+
+def measure(problem: Problem, backend: Backend, limit_s: float) -> Run:
+    """Solve a problem once, and compare with the dynamic program."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = solve(problem, backend=backend, time_limit_s=limit_s)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wanted = solve(problem).objective_ticks
+    found = result.objective_ticks
+    return Run(
+        input=problem.name,
+        preset=problem.preset.name,
+        layers=max(len(problem.graphs[variant]) for variant in problem.variants),
+        variants=len(problem.variants),
+        devices=problem.cluster.devices,
+        status=result.status.value,
+        seconds=wall,
+        cpu_s=cpu,
+        above=None if found is None or wanted is None else found / wanted - 1,
+        gap=None if found is None or result.bound_ticks is None else (found - result.bound_ticks) / found,
+    )
+
+
+def targets_of(runs: Sequence[Run], backend: Backend) -> list[Target]:
+    """Return the targets: every optimum found, proven, and in time."""
+    gaps = [0.0 if run.status == Status.INFEASIBLE.value else math.inf if run.gap is None else run.gap for run in runs]
+    return [
+        Target(f"{backend}: largest gap", max(gaps, default=None), GAPS[backend]),
+        Target(
+            f"{backend}: largest distance from the optimum", max((run.above or 0.0 for run in runs), default=None), 0
+        ),
+        Target(f"{backend}: slowest", max((run.seconds for run in runs), default=None), TARGETS_S[backend], "s"),
+    ]
+
+
+def _show(head: str, runs: Sequence[Run], backend: Backend, targets: Sequence[Target]) -> None:
+    screen = console()
+    screen.print(head, soft_wrap=True)
+    made = table(
+        backend,
+        ("Input", "Preset", "Layers", "Variants", "Devices", "Status", "Above", "Gap", "Seconds", "CPU s"),
+        left=2,
+    )
+    for run in runs:
+        sizes = (str(run.layers), str(run.variants), str(run.devices))
+        times = (number(run.above, ".1e"), number(run.gap, ".1e"), number(run.seconds, ".2f"), number(run.cpu_s, ".2f"))
+        made.add_row(run.input, run.preset, *sizes, run.status, *times)
+    screen.print(made)
+    for target in targets:
+        screen.print(target.line(), markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Certificates: put the claim that a plan is the best one to independent provers, and say what each of them found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from nest import __version__
+from nest.certificate import Outcome, Verdict, check
+from nest.cost.scale import scale_of
+from nest.errors import InvalidProblem, SolverUnavailable
+from nest.evaluate import Violation, evaluate
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.result import Result, Status
+from nest.solve import Disagreement
+from nest.units import HARD_LIMIT, TimeScale
+
+
+class Finding(StrEnum):
+    """What a certificate says about a plan, or about a problem without one."""
+
+    OPTIMAL = "optimal"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+    INFEASIBLE = "infeasible"
+    ILLEGAL = "illegal"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What one prover found about the claim that no plan takes less.
+
+    Parameters
+    ----------
+    name, version
+        Of the prover.
+    outcome
+        Whether the claim is proven, refuted by ``better``, or neither within the limit.
+    bound_ticks
+        Of which the prover says that no plan takes less; None where it cannot say.
+    wall_s
+        How long it took.
+    parameters
+        With which it ran.
+    detail
+        How it came to its answer.
+    better
+        A plan that takes less.
+    """
+
+    name: str
+    version: str
+    outcome: Outcome
+    bound_ticks: int | None
+    wall_s: float
+    parameters: Mapping[str, object]
+    detail: str
+    better: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A plan, or that there is none, and what the provers found about it.
+
+    Parameters
+    ----------
+    plan, objective_ticks
+        With the judge's figures; None where there is no plan, or it has no price.
+    better, better_ticks
+        The best of the plans that the provers found to take less; None where they found none.
+    violations
+        Rules that the plan breaks; if there are any, no prover was asked.
+    """
+
+    finding: Finding
+    time: TimeScale
+    time_unit_s: float
+    plan: Plan | None = None
+    objective_ticks: int | None = None
+    proofs: tuple[Proof, ...] = ()
+    better: Plan | None = None
+    better_ticks: int | None = None
+    violations: tuple[Violation, ...] = field(default=())
+
+
+Prover: TypeAlias = Callable[[Problem, int, "float | None"], Proof]
+"""Takes a problem, a number of ticks of which it is claimed that no plan takes less, and a limit in seconds."""
+
+
+def certify(
+    problem: Problem, plan: Plan, *, provers: Sequence[str] = ("checker",), time_limit_s: float | None = None
+) -> Certificate:
+    """Judge a plan, and ask whether any other is better.
+
+    Parameters
+    ----------
+    provers
+        Names out of `PROVERS`.
+    time_limit_s
+        What each of them may take.
+
+    Raises
+    ------
+    InvalidProblem
+        If a prover is not available, or the plan is none of this problem.
+    Disagreement
+        If one prover refutes what another proves.
+    """
+    require(provers)
+    evaluation = evaluate(problem, plan)
+    if evaluation.objective_ticks is not None:
+        plan = plan.with_figures(evaluation.loads_s, evaluation.memory_bytes)
+    certificate = Certificate(
+        Finding.ILLEGAL,
+        evaluation.scale.time,
+        problem.time_unit_s,
+        plan,
+        evaluation.objective_ticks,
+        violations=evaluation.violations,
+    )
+    if evaluation.objective_ticks is None or not evaluation.legal:
+        return certificate
+    return _ask(problem, certificate, provers, time_limit_s)
+
+
+def certify_result(
+    problem: Problem, result: Result, *, provers: Sequence[str] = ("checker",), time_limit_s: float | None = None
+) -> Certificate:
+    """Ask whether a solver's answer is right; as `certify`, and an infeasible problem is confirmed to be so.
+
+    An answer that is unknown claims nothing: the certificate is undecided and no prover is asked.
+    """
+    require(provers)
+    if result.plan is not None:
+        return certify(problem, result.plan, provers=provers, time_limit_s=time_limit_s)
+    certificate = Certificate(Finding.UNDECIDED, scale_of(problem).time, problem.time_unit_s)
+    if result.status is not Status.INFEASIBLE:
+        return certificate
+    return _ask(problem, certificate, provers, time_limit_s)
+
+
+def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = None) -> Certificate:
+    """Return the certificate of a solver's answer by the checker.
+
+    Raises
+    ------
+    Disagreement
+        If the checker refutes what the solver claims to have proven: a fault of ours.
+    """
+    certificate = certify_result(problem, result, time_limit_s=time_limit_s)
+    if certificate.finding is Finding.REFUTED and result.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        claim = "infeasible" if result.objective_ticks is None else f"optimal with {result.objective_ticks} ticks"
+        found = f"a plan with {certificate.better_ticks} ticks"
+        raise Disagreement(f"the solver says {claim}, the checker has {found}")
+    return certificate
+
+
+def require(provers: Sequence[str]) -> None:
+    """Raise `InvalidProblem` if a prover is unknown or cannot be loaded, naming it."""
+    for name in provers:
+        if name not in PROVERS:
+            raise InvalidProblem("--with", f"{name!r} is no prover", f"choose from {', '.join(PROVERS)}")
+        if name in MODELS:
+            _model_solver(name)
+
+
+def _ask(problem: Problem, certificate: Certificate, provers: Sequence[str], time_limit_s: float | None) -> Certificate:
+    """Return the certificate with what the provers found about its plan, or about there being none."""
+    value = HARD_LIMIT if certificate.objective_ticks is None else certificate.objective_ticks
+    proofs = tuple(PROVERS[name](problem, value, time_limit_s) for name in dict.fromkeys(provers))
+    judged = [(evaluate(problem, proof.better), proof.better) for proof in proofs if proof.better is not None]
+    found = [
+        (verdict.objective_ticks, plan.with_figures(verdict.loads_s, verdict.memory_bytes))
+        for verdict, plan in judged
+        if verdict.legal and verdict.objective_ticks is not None and verdict.objective_ticks < value
+    ]
+    ticks, better = min(found, key=lambda each: each[0]) if found else (None, None)
+    proven = [proof.name for proof in proofs if proof.outcome is Outcome.PROVEN]
+    if proven and better is not None:
+        raise Disagreement(f"{', '.join(proven)} says that no plan takes less than {value} ticks, one takes {ticks}")
+    finding = Finding.INFEASIBLE if certificate.plan is None else Finding.OPTIMAL
+    if not proven:
+        finding = Finding.UNDECIDED if better is None else Finding.REFUTED
+    return Certificate(
+        finding,
+        certificate.time,
+        certificate.time_unit_s,
+        certificate.plan,
+        certificate.objective_ticks,
+        proofs,
+        better,
+        ticks,
+    )
+
+
+def _checker(problem: Problem, value: int, time_limit_s: float | None) -> Proof:
+    """Ask the optimality checker."""
+    begin = time.perf_counter()
+    verdict = check(problem, value, None if time_limit_s is None else begin + time_limit_s)
+    return Proof(
+        "checker",
+        __version__,
+        verdict.outcome,
+        value if verdict.holds else None,
+        time.perf_counter() - begin,
+        {"time_limit_s": time_limit_s},
+        _settled(verdict),
+        verdict.better,
+    )
+
+
+def _settled(verdict: Verdict) -> str:
+    """Say which argument ruled out how many outer choices."""
+    ways = {
+        "no faster than with fewer replicas": verdict.by_replicas,
+        "too slow on average": verdict.by_mean,
+        "too slow at the nearest levels": verdict.by_levels,
+        "closed": len(verdict.closed),
+        "not settled": verdict.choices - verdict.settled,
+    }
+    parts = [f"{count} {way}" for way, count in ways.items() if count]
+    return f"{verdict.choices} choices of variant, stages and replicas: {', '.join(parts) or 'nothing to rule out'}"
+
+
+MODELS = {"cpsat": "solve_cpsat", "pyomo": "solve_pyomo"}
+"""Provers that solve a model of the whole problem, and the functions of `nest.milp` that run them."""
+
+
+def _model(name: str, problem: Problem, value: int, time_limit_s: float | None) -> Proof:
+    """Ask a solver of a model for its own optimum, and compare."""
+    begin = time.perf_counter()
+    claim = _model_solver(name)(problem, time_limit_s=time_limit_s)
+    if str(claim.status) == Status.INFEASIBLE:
+        bound, outcome = None, Outcome.PROVEN if value >= HARD_LIMIT else Outcome.UNDECIDED
+    else:
+        bound = claim.bound
+        outcome = Outcome.PROVEN if bound is not None and bound >= value else Outcome.UNDECIDED
+    better = getattr(claim, "plan", None)
+    if outcome is Outcome.UNDECIDED and better is not None and claim.objective is not None and claim.objective < value:
+        outcome = Outcome.REFUTED
+    said = "no objective" if claim.objective is None else f"objective {claim.objective} ticks"
+    return Proof(
+        name,
+        f"{claim.solver} {claim.version}",
+        outcome,
+        bound,
+        time.perf_counter() - begin,
+        dict(claim.parameters),
+        f"says {claim.status}, {said}",
+        better if outcome is Outcome.REFUTED else None,
+    )
+
+
+def _model_solver(name: str) -> Callable[..., Any]:
+    """Return the function that solves a model, whose package is optional."""
+    try:
+        solver: Callable[..., Any] = getattr(import_module("nest.milp"), MODELS[name])
+    except (ImportError, AttributeError, SolverUnavailable) as fault:
+        why = str(fault) if isinstance(fault, SolverUnavailable) else "its package is not installed"
+        raise InvalidProblem("--with", f"prover {name!r} is not available", f"{why}; use checker") from None
+    return solver
+
+
+PROVERS: Mapping[str, Prover] = {"checker": _checker, **{name: partial(_model, name) for name in MODELS}}
+"""Provers by name."""

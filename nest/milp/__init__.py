@@ -1,0 +1,63 @@
+"""The space as a mathematical programme, solved by CP-SAT and, through Pyomo, by HiGHS.
+
+`formulation` has the index sets and coefficients, without a solver; `cpsat_model` and `pyomo_model` post the same
+rules in the same order under the same names; `cpsat` and `highs` run them. Packages of solvers are imported when they
+are asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from nest.errors import SolverUnavailable
+from nest.milp.claim import Claim
+from nest.plan import Plan
+from nest.problem import Problem
+
+__all__ = ["Claim", "solve_cpsat", "solve_pyomo"]
+
+PACKAGES = frozenset({"ortools", "pyomo", "highspy"})
+
+
+def solve_cpsat(problem: Problem, *, time_limit_s: float | None = None, hint: Plan | None = None) -> Claim:
+    """Solve a problem with CP-SAT, in whole ticks.
+
+    Parameters
+    ----------
+    hint
+        A plan to start from.
+
+    Raises
+    ------
+    OutOfScope
+        If a stage may shard, or the ticks are too many for 64 bits.
+    SolverUnavailable
+        If OR-Tools is not installed.
+    """
+    claim: Claim = _module("cpsat").solve(problem, time_limit_s, hint)
+    return claim
+
+
+def solve_pyomo(problem: Problem, *, time_limit_s: float | None = None) -> Claim:
+    """Solve a problem with Pyomo and HiGHS, in floating point.
+
+    Raises
+    ------
+    OutOfScope
+        If a stage may shard.
+    SolverUnavailable
+        If Pyomo or HiGHS is not installed.
+    """
+    claim: Claim = _module("highs").solve(problem, time_limit_s)
+    return claim
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(f"nest.milp.{name}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES:
+            raise
+        raise SolverUnavailable(f"{package} is not installed; pip install 'nest[milp]'") from error

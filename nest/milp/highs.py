@@ -1,0 +1,100 @@
+"""Runs HiGHS on the programme in Pyomo: its parameters, its solution, its claim."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from pyomo.contrib.appsi.base import TerminationCondition
+from pyomo.contrib.appsi.solvers.highs import Highs
+
+from nest.errors import SolverUnavailable
+from nest.milp.claim import NO_PATH, Claim
+from nest.milp.formulation import Formulation
+from nest.milp.pyomo_model import PyomoModel, build
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.result import Status
+from nest.tables import Tables
+
+TOLERANCE = 1e-8
+"""By how much a rule may be off, in units, and a binary from a whole number."""
+
+PARAMETERS: Mapping[str, float | int] = {
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+    "mip_feasibility_tolerance": TOLERANCE,
+    "primal_feasibility_tolerance": TOLERANCE,
+    "threads": 1,
+}
+"""What HiGHS runs with: no gap, and finer tolerances than its own."""
+
+ENDED = {
+    TerminationCondition.optimal: Status.OPTIMAL,
+    TerminationCondition.infeasible: Status.INFEASIBLE,
+    TerminationCondition.infeasibleOrUnbounded: Status.INFEASIBLE,  # nothing here is unbounded
+    TerminationCondition.maxTimeLimit: Status.UNKNOWN,
+}
+
+
+def solve(problem: Problem, time_limit_s: float | None) -> Claim:
+    """Solve the programme of a problem."""
+    formulation = Formulation(Tables.of(problem))
+    return run(build(formulation), time_limit_s) if formulation.choices else NO_PATH
+
+
+def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
+    """Run HiGHS on a programme.
+
+    Raises
+    ------
+    SolverUnavailable
+        If HiGHS is not installed.
+    RuntimeError
+        If HiGHS ends in a way that it should not.
+    """
+    solver = Highs()
+    if not solver.available():
+        raise SolverUnavailable("highspy is not installed; pip install 'nest[milp]'")
+    solver.config.load_solution = False
+    solver.config.time_limit = time_limit_s
+    solver.highs_options = dict(PARAMETERS)
+    begin = time.perf_counter()
+    found = solver.solve(made.model)
+    if found.termination_condition not in ENDED:
+        raise RuntimeError(f"HiGHS ended with {found.termination_condition}")
+    status = ENDED[found.termination_condition]
+    plan = None if found.best_feasible_objective is None else _decode(made, found)
+    return Claim(
+        status=Status.FEASIBLE if status is Status.UNKNOWN and plan is not None else status,
+        plan=plan,
+        objective=None if plan is None else round(found.best_feasible_objective * made.unit),
+        bound=None if status is Status.INFEASIBLE else _bound(made, found.best_objective_bound),
+        solver="HiGHS through Pyomo",
+        version=f"{version('highspy')}, {version('pyomo')}",
+        parameters=PARAMETERS,
+        wall_s=time.perf_counter() - begin,
+        exact=False,
+    )
+
+
+def _decode(made: PyomoModel, found: Any) -> Plan:
+    """Return the plan of a solution, whose binaries are whole up to the tolerance."""
+    found.solution_loader.load_vars()
+    choice = max(made.use, key=lambda at: made.use[at].value)
+    return made.formulation.decode(choice, [at for at in made.arc if made.arc[at].value > 0.5])
+
+
+def _bound(made: PyomoModel, claimed: float | None) -> int | None:
+    """Return a claimed bound in ticks, rounded up to the next value that an objective can have.
+
+    Before that it is lowered by what the tolerances can make of it: of a rule, once for each round, and of a binary.
+    """
+    if claimed is None or not math.isfinite(claimed):
+        return None
+    formulation, step = made.formulation, made.formulation.common_tick
+    low = claimed - TOLERANCE * (max(formulation.by_rounds) + formulation.largest_objective / made.unit)
+    return max(0, math.ceil(low * (made.unit / step))) * step

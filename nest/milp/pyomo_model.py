@@ -1,0 +1,186 @@
+"""The programme in Pyomo: a function for each rule and cost, in the order and under the names of the formulation.
+
+Solvers behind Pyomo compute in floating point. Times are counted in units that keep the numbers small, and what such a
+solver proves is its claim: `nest.milp` rounds it to whole ticks only where its tolerance is finer than a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import pyomo.environ as pyo
+
+from nest.milp.formulation import BY_INDEX_SETS, Formulation, Indices
+from nest.plan import Plan
+
+Expression: TypeAlias = Any
+"""Pyomo has no types."""
+
+LARGEST = 1e7
+"""Largest objective in units: its last place in floating point is still finer than the tolerances of a solver."""
+
+
+class PyomoModel:
+    """Variables of the programme, and the binaries that stand for sets of outer choices.
+
+    Attributes
+    ----------
+    use, arc
+        Whether an outer choice and an arc are taken.
+    rank
+        Whether the stage that is waited for has the parameters of a rank.
+    load, sync, objective
+        In units: largest load, synchronisation, and their sum over the iteration.
+    unit
+        Ticks of a unit.
+    """
+
+    def __init__(self, formulation: Formulation) -> None:
+        self.formulation = formulation
+        self.unit = max(formulation.common_tick, formulation.largest_objective / LARGEST)
+        self.model = model = pyo.ConcreteModel()
+        model.use = pyo.Var(range(len(formulation.choices)), domain=pyo.Binary)
+        model.arc = pyo.Var(range(len(formulation.arcs)), domain=pyo.Binary)
+        model.rank = pyo.Var(range(len(formulation.weights)), domain=pyo.Binary)
+        model.largest = pyo.Var(bounds=(0, formulation.largest_load / self.unit))
+        model.sync = pyo.Var(bounds=(0, formulation.largest_sync / self.unit))
+        model.objective = pyo.Var(bounds=(0, formulation.largest_objective / self.unit))
+        model.set_of = pyo.VarList(domain=pyo.Binary)
+        model.rules = pyo.ConstraintList()
+        self.use, self.arc, self.rank = model.use, model.arc, model.rank
+        self.load, self.sync, self.objective = model.largest, model.sync, model.objective
+        self._literals: dict[tuple[int, ...], Expression] = {}
+
+    def post(self, constraint: Expression) -> None:
+        """Add a constraint."""
+        self.model.rules.add(constraint)
+
+    def literal(self, choices: Iterable[int]) -> Expression:
+        """Return the binary that says that one of some outer choices is taken."""
+        key = tuple(choices)
+        if key not in self._literals:
+            self._literals[key] = self.model.set_of.add()
+            self.post(pyo.quicksum(self.use[at] for at in key) == self._literals[key])
+        return self._literals[key]
+
+    def arcs(self, chosen: Indices, times: Iterable[float] | None = None) -> Expression:
+        """Return the sum of some arcs, each as often as ``times`` says."""
+        if times is None:
+            return pyo.quicksum(self.arc[at] for at in chosen)
+        return pyo.quicksum(time * self.arc[at] for at, time in zip(chosen, times, strict=True))
+
+    def in_units(self, ticks: Iterable[int]) -> list[float]:
+        """Return ticks in units."""
+        return [each / self.unit for each in ticks]
+
+    def fix(self, plan: Plan) -> None:
+        """Allow no other plan than this one; none at all where the index sets or `Formulation.decode` exclude it."""
+        encoded = self.formulation.encode(plan)
+        choice, arcs = encoded if encoded is not None else (-1, [])
+        for at in self.use:
+            self.use[at].fix(int(at == choice))
+        for at in self.arc:
+            self.arc[at].fix(int(at in arcs))
+
+
+def variant(made: PyomoModel) -> None:
+    """C1: one outer choice, of an allowed variant."""
+    made.post(pyo.quicksum(made.use.values()) == 1)
+
+
+def cover(made: PyomoModel) -> None:
+    """C2: the path of the variant that is used, and no other, starts behind the last layer."""
+    for at, choices in made.formulation.by_variant.items():
+        made.post(made.arcs(made.formulation.last[at]) == made.literal(choices))
+
+
+def order(made: PyomoModel) -> None:
+    """C3: as many arcs enter a state as leave it."""
+    for entering, leaving in made.formulation.states.values():
+        made.post(made.arcs(entering) == made.arcs(leaving))
+
+
+def stages(made: PyomoModel) -> None:
+    """C5: the path has as many arcs as the outer choice has stages."""
+    for key, arcs in made.formulation.closing.items():
+        made.post(made.arcs(arcs) == made.literal(made.formulation.by_stages[key]))
+
+
+def load(made: PyomoModel) -> None:
+    """D5: no arc's load, under the outer choices that make it so, is above the largest.
+
+    Without these outer choices the bound falls back to what the arcs take at least.
+    """
+    for bound in made.formulation.loads:
+        taken = made.arcs(bound.arcs, made.in_units(bound.loads))
+        if bound.choices is None:
+            made.post(made.load >= taken)
+        else:
+            slack = max(high - low for high, low in zip(bound.loads, bound.least, strict=True)) / made.unit
+            made.post(made.load >= taken - slack * (1 - made.literal(bound.choices)))
+
+
+def sync(made: PyomoModel) -> None:
+    """D6: the rank covers the arcs that are waited for; synchronisation is that of the rank in the class.
+
+    Class and rank are chosen together, so that the linear relaxation is tight.
+    """
+    formulation, model = made.formulation, made.model
+    ranks, classes = list(made.rank), list(formulation.by_class)
+    for arcs, heavy in formulation.waited:
+        made.post(pyo.quicksum(at * made.rank[at] for at in ranks) >= made.arcs(arcs, heavy))
+    model.both = pyo.Var(classes, ranks, bounds=(0, 1))
+    for at in classes:
+        made.post(pyo.quicksum(model.both[at, rank] for rank in ranks) == made.literal(formulation.by_class[at]))
+    for rank in ranks:
+        made.post(pyo.quicksum(model.both[at, rank] for at in classes) == made.rank[rank])
+    ticks = {at: made.in_units(formulation.syncs[at]) for at in classes}
+    made.post(made.sync == pyo.quicksum(ticks[at][rank] * model.both[at, rank] for at in classes for rank in ranks))
+
+
+def objective(made: PyomoModel) -> None:
+    """D7: rounds times load plus synchronisation, minimised.
+
+    The load is split over the possible rounds, of which one is chosen, so that the linear relaxation is tight.
+    """
+    formulation, model = made.formulation, made.model
+    rounds = list(formulation.by_rounds)
+    model.load_in = pyo.Var(rounds, domain=pyo.NonNegativeReals)
+    for each in rounds:
+        most = formulation.largest_load / made.unit
+        made.post(model.load_in[each] <= most * made.literal(formulation.by_rounds[each]))
+    made.post(made.load == pyo.quicksum(model.load_in.values()))
+    made.post(made.objective == pyo.quicksum(each * model.load_in[each] for each in rounds) + made.sync)
+    model.minimised = pyo.Objective(expr=made.objective)
+
+
+def mean(made: PyomoModel) -> None:
+    """State a consequence, for speed: no outer choice takes less than its mean load."""
+    least = made.in_units(made.formulation.least_objectives)
+    made.post(made.objective >= pyo.quicksum(least[at] * made.use[at] for at in made.use))
+
+
+Post: TypeAlias = Callable[[PyomoModel], None]
+
+RULES: Mapping[str, Post | str] = {
+    "variant": variant,
+    "cover": cover,
+    "order": order,
+    "replicas": BY_INDEX_SETS["replicas"],
+    "stages": stages,
+    **{name: BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices", "memory")},
+    "range": BY_INDEX_SETS["range"],
+}
+"""Every rule of the formulation: the function that posts it, or where the index sets keep it."""
+
+COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+
+
+def build(formulation: Formulation) -> PyomoModel:
+    """Return the programme with all rules and costs."""
+    made = PyomoModel(formulation)
+    for post in (*RULES.values(), *COSTS.values(), mean):
+        if callable(post):
+            post(made)
+    return made

@@ -1,0 +1,315 @@
+"""The mathematical programme: both models, the dynamic program and the reference agree, and each rule holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+import oracle
+import pytest
+from ortools.sat.python import cp_model
+from random_problems import Size, neighbours, placed_plan, random_plan, random_problem, show_plan, show_problem
+from test_rules import BROKEN, LAST, NARROW, PROBLEM
+
+from nest.cluster import Cluster, Level
+from nest.errors import OutOfScope, SolverUnavailable
+from nest.evaluate import evaluate
+from nest.graph import Edge, Layer, LayerGraph
+from nest.milp import Claim, cpsat, cpsat_model, formulation, highs, pyomo_model, solve_cpsat, solve_pyomo
+from nest.milp.formulation import Formulation
+from nest.plan import UNSHARDED, Plan, Stage
+from nest.presets import ARTIFACT, PAPER, Preset
+from nest.problem import Problem, Training
+from nest.result import Status
+from nest.solve import Backend, Disagreement, solve
+from nest.tables import Tables
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = Size(layers=6, devices=16)
+LARGER = Size(layers=9, devices=32)
+NO_ZERO = frozenset({0})
+BACKENDS: tuple[Backend, ...] = ("cpsat", "pyomo")
+
+both_presets = pytest.mark.parametrize("preset", [PAPER, ARTIFACT], ids=lambda preset: preset.name)
+
+
+def drawn(seed: int, size: Size, preset: Preset) -> Problem:
+    """Return the random problem of a seed, without ZeRO."""
+    return random_problem(seed, size).with_preset(preset).with_choices(zero=NO_ZERO)
+
+
+def agree(problem: Problem) -> None:
+    """Assert that all solvers and the reference find the same optimum, as integers, or that there is none."""
+    wanted = solve(problem)
+    best = oracle.best(problem, wanted.time.exponent).objective
+    shown = f"{show_problem(problem)}\ndp: {wanted.objective_ticks}, reference: {best}"
+    assert best == wanted.objective_ticks, shown
+    for backend in BACKENDS:
+        found = solve(problem, backend=backend)
+        said = f"{shown}\n{backend}: {found.status} {found.objective_ticks} >= {found.bound_ticks}, {found.reason}"
+        assert found.backend == backend
+        assert found.objective_ticks == best, f"{said}\n{show_plan(found.plan)}\n{show_plan(wanted.plan)}"
+        assert (found.status is Status.INFEASIBLE) == (best is None), said
+        assert found.status is wanted.status or (backend == "pyomo" and found.status is Status.FEASIBLE), said
+        assert (found.reason is not None) == (found.status is not Status.OPTIMAL), said
+        assert found.bound_ticks is None or (best is not None and found.bound_ticks <= best), said
+
+
+@both_presets
+@pytest.mark.parametrize("seed", range(60))
+def test_agreement(seed: int, preset: Preset) -> None:
+    """Chains with and without skip edges, several widths, partial clusters, restricted choices."""
+    agree(drawn(seed, SMALL, preset))
+
+
+@pytest.mark.slow
+@both_presets
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_agreement_on_larger_problems(seed: int, preset: Preset) -> None:
+    """More layers and devices."""
+    agree(drawn(seed, LARGER, preset))
+
+
+def test_floating_point_mostly_suffices() -> None:
+    """HiGHS is tight to the tick on problems whose times are short decimals, so that agreement means something."""
+    results = [solve(drawn(seed, SMALL, PAPER), backend="pyomo") for seed in range(40)]
+    assert sum(found.status is Status.FEASIBLE for found in results) <= 8
+
+
+PLAIN = PROBLEM.with_choices(zero=NO_ZERO, zero_degree=None)
+"""The problem of `test_rules`, whose plans lose their sharding here."""
+
+
+def unsharded(plan: Plan) -> Plan:
+    """Return a plan that breaks the same rule without sharding, as far as it can."""
+    stages = []
+    for stage in plan.stages:
+        degree = stage.sharding.degree if stage.sharding.kind == "stage" else 1
+        stages.append(replace(stage, devices=stage.devices - (degree - 1) * plan.variant.width, sharding=UNSHARDED))
+    shorter = sum(old.devices - new.devices for old, new in zip(plan.stages, stages, strict=True))
+    return replace(plan, replica_stride=plan.replica_stride - shorter, stages=tuple(stages))
+
+
+FREE = PLAIN.with_choices(tensor=None, replicas=None, stages=None)
+"""The same with nothing ruled out, so that what the rules of a case leave out is there."""
+
+FOUR = tuple(Stage((name,), 3 - at, 1, "none" if name == "d" else "full") for at, name in enumerate("abcd"))
+
+PLAIN_BROKEN = MappingProxyType(
+    {
+        case: (rule, unsharded(plan))
+        for case, (rule, plan) in BROKEN.items()
+        if rule not in ("sharding", "devices") and case != "block too narrow"
+    }
+    | {
+        "stages not allowed": ("stages", Plan(NARROW, 1, 4, FOUR)),
+        "sharding what must not": ("sharding", BROKEN["type not allowed"][1]),
+        "too many replicas": ("devices", Plan(NARROW, 9, 2, (Stage(("a", "b"), 1, 1, "full"), LAST))),
+    }
+)
+
+
+def fixed_cpsat(problem: Problem, plan: Plan) -> Claim:
+    """Ask CP-SAT for the programme with a plan fixed."""
+    made = cpsat_model.build(Formulation(Tables.of(problem)))
+    made.fix(plan)
+    return cpsat.run(made, None)
+
+
+def fixed_pyomo(problem: Problem, plan: Plan) -> Claim:
+    """Ask HiGHS for the programme with a plan fixed."""
+    made = pyomo_model.build(Formulation(Tables.of(problem)))
+    made.fix(plan)
+    return highs.run(made, None)
+
+
+Ask: TypeAlias = Callable[[Problem, Plan], Claim]
+
+both_models = pytest.mark.parametrize("ask", [fixed_cpsat, fixed_pyomo])
+
+
+@both_models
+@both_presets
+@pytest.mark.parametrize("case", PLAIN_BROKEN)
+def test_broken_rule_is_infeasible(case: str, preset: Preset, ask: Ask) -> None:
+    """A programme fixed to a plan that breaks one rule has no solution; the judge says which rule it is."""
+    rule, plan = PLAIN_BROKEN[case]
+    problem = PLAIN.with_preset(preset)
+    if rule == "devices":
+        problem = replace(problem, training=Training(16)).with_choices(replicas=None)
+    assert {broken.rule for broken in evaluate(problem, plan).violations} == {rule}
+    assert ask(problem, plan).status is Status.INFEASIBLE
+
+
+def test_every_rule_has_a_broken_plan() -> None:
+    """No rule is left out above but the range, which is the domain of a variable."""
+    assert {rule for rule, _ in PLAIN_BROKEN.values()} | {"range"} == set(cpsat_model.RULES)
+
+
+@both_models
+@both_presets
+@pytest.mark.parametrize("seed", range(12))
+def test_legal_plan_has_the_judged_price(seed: int, preset: Preset, ask: Ask) -> None:
+    """A programme fixed to any legal plan takes exactly what the judge says, not only for the best one."""
+    problem = drawn(seed, SMALL, preset)
+    made = Formulation(Tables.of(problem))
+    best = solve(problem).plan
+    plans = [random_plan(again, problem) for again in range(10)] + (list(neighbours(problem, best)) if best else [])
+    for plan in plans[:14]:
+        verdict = evaluate(problem, plan)
+        encoded = made.encode(plan)
+        if not verdict.legal:
+            assert encoded is None or _breaks_path(made, encoded), show_plan(plan)
+        elif encoded is not None:
+            claim = ask(problem, plan)
+            assert show_plan(claim.plan) == show_plan(bare(plan))
+            assert claim.objective == verdict.objective_ticks, show_plan(plan)
+        else:
+            assert plan.replicas not in {choice.replicas for choice in made.choices if _alike(made, choice, plan)}
+
+
+def bare(plan: Plan) -> Plan:
+    """Return a plan without the judge's figures."""
+    return replace(plan, stages=tuple(replace(stage, load_s=None, memory_bytes=None) for stage in plan.stages))
+
+
+def _breaks_path(made: Formulation, encoded: tuple[int, list[int]]) -> bool:
+    """Whether the arcs do not follow each other from the first layer to the last."""
+    arcs = sorted(encoded[1], key=lambda arc: int(made.arcs.first[arc]))
+    cuts = [0, *(int(made.arcs.end[arc]) for arc in arcs)]
+    return [int(made.arcs.first[arc]) for arc in arcs] != cuts[:-1]
+
+
+def _alike(made: Formulation, choice: formulation.OuterChoice, plan: Plan) -> bool:
+    variant = made.tables.variants[choice.variant].variant
+    return (variant, choice.stages) == (plan.variant, len(plan.stages))
+
+
+@both_presets
+@pytest.mark.parametrize("seed", range(40))
+def test_fewest_replicas_suffice(seed: int, preset: Preset) -> None:
+    """Of the replicas with equal rounds, which the index sets drop, none is better than the fewest."""
+    problem = replace(drawn(seed, SMALL, preset), training=Training(3))
+    for again in range(20):
+        plan = random_plan(again, problem)
+        verdict = evaluate(problem, plan)
+        rounds = -(-3 // plan.replicas)
+        fewest = min((d for d in range(1, plan.replicas + 1) if -(-3 // d) == rounds), default=1)
+        if verdict.legal and problem.choices.replicas is None:
+            cuts = [0]
+            for stage in plan.stages:
+                cuts.append(cuts[-1] + len(stage.layers))
+            other = placed_plan(problem, plan.variant, cuts, [UNSHARDED] * len(plan.stages), fewest)
+            price = evaluate(problem, other).objective_ticks
+            assert price is not None
+            assert verdict.objective_ticks is not None
+            assert price <= verdict.objective_ticks
+
+
+def test_rules_have_the_names_and_the_order_of_the_formulation() -> None:
+    """Both models list C1, C2, ... as the formulation does, and post the same ones under the same names."""
+    text = (ROOT / "docs" / "formulation.md").read_text(encoding="utf-8")
+    described = re.findall(r"^### C\d+ (\w+)$", text, re.MULTILINE)
+    for made in (cpsat_model, pyomo_model):
+        assert list(made.RULES) == described
+        posted = [name for name, post in made.RULES.items() if callable(post)]
+        assert posted == [post.__name__ for post in made.RULES.values() if callable(post)]
+        assert set(described) - set(posted) == set(formulation.BY_INDEX_SETS)
+        costs = re.findall(r"^### D\d+ (load|sync|objective)$", text, re.MULTILINE)
+        assert list(made.COSTS) == costs == [post.__name__ for post in made.COSTS.values()]
+
+
+def test_page_has_a_line_for_each_rule() -> None:
+    """The page of the programme names every rule and cost, in order."""
+    page = (ROOT / "docs" / "milp.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| [CD]\d+ (\w+) \|", page, re.MULTILINE)
+    assert named == [*cpsat_model.RULES, *cpsat_model.COSTS]
+
+
+def test_problems_with_sharding_are_refused() -> None:
+    """A clear error, instead of an optimum of a smaller space."""
+    for backend in BACKENDS:
+        with pytest.raises(OutOfScope, match="zero"):
+            solve(PROBLEM, backend=backend)
+
+
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without OR-Tools or Pyomo, one line says what to install."""
+    for package, ask in (("ortools", solve_cpsat), ("pyomo", solve_pyomo)):
+        monkeypatch.setattr("nest.milp.import_module", lambda _, package=package: _missing(package))
+        with pytest.raises(SolverUnavailable, match=rf"{package} is not installed; pip install 'nest\[milp\]'"):
+            ask(PLAIN)
+
+
+def _missing(package: str) -> None:
+    raise ModuleNotFoundError(f"No module named {package!r}", name=f"{package}.sub")
+
+
+def test_broken_package_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of ours that cannot be imported is a fault, not a missing package."""
+    monkeypatch.setattr("nest.milp.import_module", lambda _: _missing("nest"))
+    with pytest.raises(ModuleNotFoundError):
+        solve_cpsat(PLAIN)
+
+
+def test_presolve_that_loses_optima_is_off() -> None:
+    """Issues 5274 and 5293 of google/or-tools: its parameter is one that CP-SAT knows, set, and told in the claim."""
+    assert cp_model.CpSolver().parameters.presolve_inclusion_work_limit > 0
+    assert solve_cpsat(PLAIN).parameters["presolve_inclusion_work_limit"] == 0
+
+
+@pytest.mark.parametrize("preset", [PAPER, ARTIFACT], ids=lambda preset: preset.name)
+def test_optimum_that_the_default_presolve_may_lose(preset: Preset) -> None:
+    """Equal layers on two levels: many paths of equal load, on which the exactly-one constraints of states overlap."""
+    layers = tuple(Layer(at, 1.0, 2.0, 10, 1) for at in range(24))
+    edges = tuple(Edge(at, at + 1, 5) for at in range(23))
+    problem = Problem(
+        "equal layers",
+        {NARROW: LayerGraph(layers, edges)},
+        Cluster(64, 150, (Level(8, 100.0, 0.0), Level(8, 10.0, 0.01))),
+        Training(64),
+        PLAIN.choices,
+        preset,
+    ).with_choices(tensor=None, replicas=None, stages=None)
+    assert solve(problem, backend="cpsat").objective_ticks == solve(problem).objective_ticks
+
+
+def test_hint_is_a_start_not_a_bound() -> None:
+    """A poor or an illegal plan as a hint changes nothing about the optimum."""
+    wanted = solve(FREE).objective_ticks
+    for plan in (random_plan(1, FREE), PLAIN_BROKEN["stages swapped"][1], solve(FREE).plan):
+        claim = solve_cpsat(FREE, hint=plan)
+        assert (claim.status, claim.objective, claim.bound) == (Status.OPTIMAL, wanted, wanted)
+
+
+def test_time_limit() -> None:
+    """Without time there is no plan, no claim beyond that, and a reason."""
+    result = solve(FREE, backend="cpsat", time_limit_s=0)
+    assert result.status in (Status.UNKNOWN, Status.FEASIBLE)
+    assert result.reason == "the time limit was reached before the search was complete"
+
+
+def test_wrong_claims_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound above the judged price, or a plan that is dearer than it is said to be, is no answer."""
+    claim = solve_cpsat(FREE)
+    assert claim.objective is not None
+    assert claim.bound is not None
+    for wrong in (replace(claim, bound=claim.bound + 1), replace(claim, objective=claim.objective - 1)):
+        monkeypatch.setattr("nest.solve.solve_cpsat", lambda *_, wrong=wrong, **__: wrong)
+        with pytest.raises(Disagreement, match="CP-SAT"):
+            solve(FREE, backend="cpsat")
+
+
+def test_bound_below_the_objective_is_not_optimal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that says optimal with a bound one tick short has not proven it."""
+    claim = solve_pyomo(FREE)
+    assert claim.bound is not None
+    monkeypatch.setattr("nest.solve.solve_pyomo", lambda *_, **__: replace(claim, bound=claim.bound - 1))
+    result = solve(FREE, backend="pyomo")
+    assert result.status is Status.FEASIBLE
+    assert result.reason is not None
+    assert "floating point" in result.reason
