@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from nest import __version__
-from nest.errors import Infeasible, InvalidProblem, LimitReached, NestError
+from nest.errors import Infeasible, InvalidProblem, LimitReached, NestError, SolverUnavailable
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nest.problem import Problem
     from nest.report.layout import Screen
     from nest.result import Result
+    from nest.solve import Backend
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -42,9 +43,16 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
 
 
-_FAILURES = ((InvalidProblem, ExitCode.INVALID), (Infeasible, ExitCode.INFEASIBLE), (LimitReached, ExitCode.LIMIT))
+_FAILURES = (
+    (InvalidProblem, ExitCode.INVALID),
+    (SolverUnavailable, ExitCode.INVALID),
+    (Infeasible, ExitCode.INFEASIBLE),
+    (LimitReached, ExitCode.LIMIT),
+)
 
 _PRESETS = ("artifact", "paper", "default")
+
+_BACKENDS = ("auto", "dp", "cpsat", "pyomo")
 
 
 def main() -> None:
@@ -162,6 +170,7 @@ def _time_limit(_context: click.Context, _option: click.Parameter, value: float 
 
 @cli.command("solve")
 @_problem_options
+@click.option("--backend", type=click.Choice(_BACKENDS), default="auto", show_default=True, help="Which solver to ask.")
 @click.option("--time-limit", metavar="S", type=float, callback=_time_limit, help="Stop proving after S seconds.")
 @click.option("--certify", is_flag=True, help="Have the optimality checker confirm the answer.")
 @click.option("-o", "--output", metavar="PLAN.json", type=click.Path(path_type=Path), help="Write the plan to a file.")
@@ -171,6 +180,7 @@ def solve_command(
     preset: str | None,
     settings: tuple[str, ...],
     as_json: bool,
+    backend: Backend,
     time_limit: float | None,
     certify: bool,
     output: Path | None,
@@ -183,7 +193,7 @@ def solve_command(
 
     target = None if output is None else _writable(output, problem_path)
     problem = _read(problem_path, preset, settings)
-    result = _solve(problem, time_limit, quiet=as_json)
+    result = _solve(problem, time_limit, quiet=as_json, backend=backend)
     certificate = _confirm(problem, result, time_limit) if certify else None
     explanation = _explanation(problem, result)
     if target is not None and result.plan is not None:
@@ -319,16 +329,16 @@ def _read(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
     return apply_settings(problem, settings)
 
 
-def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool) -> Result:
+def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool, backend: Backend = "auto") -> Result:
     from nest.cost.scale import scale_of
     from nest.solve import solve
 
     if quiet or not _is_terminal(sys.stderr):
-        return solve(problem, time_limit_s=time_limit_s)
+        return solve(problem, backend=backend, time_limit_s=time_limit_s)
     from nest.report.progress import ProgressBar
 
     with ProgressBar(scale_of(problem).time) as bar:
-        return solve(problem, time_limit_s=time_limit_s, report=bar)
+        return solve(problem, backend=backend, time_limit_s=time_limit_s, report=bar)
 
 
 def _explanation(problem: Problem, result: Result) -> Explanation | None:

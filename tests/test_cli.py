@@ -196,14 +196,14 @@ def test_limit_without_a_plan(
     """A limit that is reached before any plan is found exits with 4; the limit is passed on to the solver."""
     limits = []
 
-    def out_of_time(problem: Problem, *, time_limit_s: float | None) -> Result:
-        limits.append(time_limit_s)
+    def out_of_time(problem: Problem, *, backend: str, time_limit_s: float | None) -> Result:
+        limits.append((backend, time_limit_s))
         return Result(Status.UNKNOWN, None, None, TimeScale(9), problem.time_unit_s, "dp", 1.5, "out of time")
 
     monkeypatch.setattr("nest.solve.solve", out_of_time)
     assert run(["solve", str(problem_path), "--time-limit", "1.5"]) == 4
     assert "out of time" in capsys.readouterr().out
-    assert limits == [1.5]
+    assert limits == [("auto", 1.5)]
 
 
 def test_limit_with_a_plan(problem_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,3 +511,21 @@ def test_any_encoding(encoding: str, problem_path: Path) -> None:
     done = nest("solve", problem_path, env={**ENVIRONMENT, "PYTHONIOENCODING": encoding}, errors="replace")
     assert (done.returncode, done.stderr) == (0, "")
     assert "optimal" in done.stdout
+
+
+@pytest.mark.parametrize("backend", ["dp", "cpsat", "pyomo"])
+def test_backends_agree(problem_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every solver gives the same optimum, and the result says which one it was."""
+    assert run(["solve", str(problem_path), "--set", "zero=none", "--json"]) == 0
+    auto = json.loads(capsys.readouterr().out)
+    assert run(["solve", str(problem_path), "--set", "zero=none", "--backend", backend, "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert asked["objective_ticks"] == auto["objective_ticks"] == asked["bound_ticks"]
+    assert asked["backend"] == backend
+
+
+def test_backend_out_of_scope(problem_path: Path) -> None:
+    """A solver that does not cover sharding says so, in a line."""
+    done = nest("solve", problem_path, "--backend", "cpsat")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1

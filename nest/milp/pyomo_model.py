@@ -18,7 +18,10 @@ Expression: TypeAlias = Any
 """Pyomo has no types."""
 
 LARGEST = 1e7
-"""Largest objective in units: its last place in floating point is still finer than the tolerances of a solver."""
+"""Largest objective for which times are counted in whole units."""
+
+LARGEST_BROKEN = 1e5
+"""Largest objective where they are not: rounding must stay far below the tolerances of a solver."""
 
 
 class PyomoModel:
@@ -38,7 +41,9 @@ class PyomoModel:
 
     def __init__(self, formulation: Formulation) -> None:
         self.formulation = formulation
-        self.unit = max(formulation.common_tick, formulation.largest_objective / LARGEST)
+        whole = formulation.common_tick
+        few = formulation.largest_objective / whole <= LARGEST
+        self.unit = whole if few else formulation.largest_objective / LARGEST_BROKEN
         self.model = model = pyo.ConcreteModel()
         model.use = pyo.Var(range(len(formulation.choices)), domain=pyo.Binary)
         model.arc = pyo.Var(range(len(formulation.arcs)), domain=pyo.Binary)
