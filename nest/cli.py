@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from nest import __version__
-from nest.errors import Infeasible, InvalidProblem, LimitReached, NestError, SolverUnavailable
+from nest.errors import Infeasible, InvalidPlan, InvalidProblem, LimitReached, NestError, SolverUnavailable
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
@@ -273,7 +273,10 @@ def evaluate_command(
 
     problem = _read(problem_path, preset, settings)
     plan, objective = read_claimed_plan(plan_path)
-    evaluation = evaluate(problem, plan)
+    try:
+        evaluation = evaluate(problem, plan)
+    except InvalidPlan as error:
+        raise error.at(str(plan_path)) from None
     if as_json:
         from nest.report.verdict import verdict_document
 
@@ -320,13 +323,19 @@ def versions_command(as_json: bool) -> int:
 
 
 def _read(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
+    from nest.cost.scale import scale_of
     from nest.files import apply_settings, read_problem
     from nest.presets import preset_named
 
     problem = read_problem(path)
     if preset is not None:
         problem = problem.with_preset(preset_named(preset))
-    return apply_settings(problem, settings)
+    problem = apply_settings(problem, settings)
+    try:
+        scale_of(problem)
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+    return problem
 
 
 def _solve(problem: Problem, time_limit_s: float | None, *, quiet: bool, backend: Backend = "auto") -> Result:

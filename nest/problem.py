@@ -42,6 +42,10 @@ class Variant:
     sequence: bool = False
     microbatch: int = 1
 
+    def __str__(self) -> str:
+        widths = f"tensor={self.tensor} expert={self.expert} context={self.context}"
+        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch})"
+
     @property
     def width(self) -> int:
         """Devices of one stage before sharding."""
@@ -147,7 +151,7 @@ class Problem:
         if not self.graphs:
             raise InvalidProblem("model", "no variant", "give the costs of the layers for at least one tensor width")
         if not self.variants:
-            known = ", ".join(_spell(variant) for variant in sorted(self.graphs))
+            known = ", ".join(str(variant) for variant in sorted(self.graphs))
             raise InvalidProblem("choices", "no variant of the model is allowed", f"the model has {known}")
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
@@ -189,10 +193,3 @@ def require_chain(graph: LayerGraph, preset: Preset, where: str) -> None:
             f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}",
             f"preset {preset.name!r} takes chains, with or without skip edges",
         )
-
-
-def _spell(variant: Variant) -> str:
-    parts = [f"tensor={variant.tensor}", f"expert={variant.expert}", f"context={variant.context}"]
-    return (
-        "(" + " ".join([*parts, f"sequence={str(variant.sequence).lower()}", f"microbatch={variant.microbatch}"]) + ")"
-    )

@@ -463,7 +463,8 @@ def test_full_output(problem_path: Path) -> None:
 def test_interrupt_is_quiet(problem_path: Path) -> None:
     """Ctrl-C ends the program with 130 and without a word."""
     script = (
-        "import time, nest.solve\n"
+        "import signal, time, nest.solve\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job starts with it ignored
         "def wait(*_, **__):\n"
         "    print('waiting', flush=True)\n"
         "    time.sleep(60)\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nest.errors import InvalidProblem
@@ -57,17 +59,26 @@ def write_text(path: str | Path, text: str) -> None:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
+        with _naming(path):
+            target.write_text(text, encoding="utf-8")
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    except BaseException as fault:
+        with _naming(path):
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(target)
+    except BaseException:
         temporary.unlink(missing_ok=True)
-        if isinstance(fault, OSError):
-            raise type(fault)(fault.errno, fault.strerror, str(path)) from None
         raise
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Let every `OSError` name the path that was asked for."""
+    try:
+        yield
+    except OSError as fault:
+        raise type(fault)(fault.errno, fault.strerror, str(path)) from None
 
 
 def _bytes(path: Path) -> bytes:

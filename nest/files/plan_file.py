@@ -93,6 +93,8 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
     document = Document.read(path, InvalidPlan)
     document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
     tree = document.tree
+    if str(tree["schema"]).startswith("nest.problem/"):
+        document.fail("schema", f"{show(tree['schema'])}: a problem, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
         return ClaimedPlan(_plan(document, tree, ""), None)
     if tree.get("plan") is None:
