@@ -72,6 +72,9 @@ def uniform_profile(problem: Problem, width: int, stages: int, offsets: Ints, *,
     lower = np.arange(stages - 1, dtype=np.int64) * width
     inner = boundary_levels(problem, offsets, lower, lower + width, width)
     none = np.full((len(offsets), 1), NO_BOUNDARY, dtype=np.int64)
+    if len(offsets) == 1:
+        levels = inner[0].tolist()
+        return tuple((pair,) for pair in zip([*levels, NO_BOUNDARY], [NO_BOUNDARY, *levels], strict=True))
     entries = np.concatenate([inner, none], axis=1).T.tolist()
     exits = np.concatenate([none, inner], axis=1).T.tolist()
     return tuple(

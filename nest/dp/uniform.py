@@ -48,7 +48,8 @@ class UniformRows:
         self._values: list[Ints] = [start]
         self._next: dict[tuple[int, Pairs], int] = {}
         self._loads: dict[Pairs, Ints] = {}
-        self._last_rows: dict[tuple[Pairs, ...], Ints] = {}
+        self._last_rows: dict[Profile, Ints] = {}
+        self._longest: tuple[Profile, list[int]] = ((), [0])
 
     def columns(self, position: int) -> int:
         """Return up to which column a stage fits at a position from the end."""
@@ -80,10 +81,16 @@ class UniformRows:
         return self._last_rows[profile]
 
     def _nodes(self, profile: Profile) -> list[int]:
-        """Rows behind each stage but the first, from the end of the pipeline on."""
+        """Return the rows behind each stage but the first, from the end of the pipeline on."""
+        inner = profile[:-1]
+        known, nodes = self._longest
+        if known[: len(inner)] == inner:
+            return nodes[: len(profile)]
         nodes = [0]
-        for position, pairs in enumerate(profile[:-1], start=1):
+        for position, pairs in enumerate(inner, start=1):
             nodes.append(self._step(nodes[-1], pairs, position))
+        if len(inner) > len(known):
+            self._longest = inner, nodes
         return nodes
 
     def _step(self, node: int, pairs: Pairs, position: int) -> int:
