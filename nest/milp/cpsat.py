@@ -19,7 +19,6 @@ PARAMETERS: Mapping[str, int] = {
     "cp_model_presolve": False,
     "presolve_inclusion_work_limit": 0,
     "num_workers": 1,
-    "linearization_level": 0,
     "cp_model_probing_level": 0,
     "symmetry_level": 0,
 }
@@ -27,9 +26,8 @@ PARAMETERS: Mapping[str, int] = {
 
 The first two are for correctness. With its default presolve OR-Tools 9.15.6755 calls wrong optima optimal and feasible
 models infeasible (issues 5293 and 5274 of google/or-tools); the work limit alone, the remedy given there, leaves about
-one wrong answer in a thousand of this programme. The others are for speed: fixing an outer choice and a cap on the load
-settles the path by propagation; linear relaxations, probing, symmetries and a second worker cost more than they
-save.
+one wrong answer in two thousand of this programme. The others are for speed: probing, symmetries and a second worker
+cost more than they save.
 """
 
 STATUSES = {

@@ -38,7 +38,8 @@ class CpSatModel:
         self.rank = [new.new_bool_var(f"rank{at}") for at in range(len(formulation.weights))]
         self.load = new.new_int_var(0, formulation.largest_load, "load")
         self.sync = new.new_int_var(0, formulation.largest_sync, "sync")
-        self.objective = new.new_int_var(0, formulation.largest_objective, "objective")
+        least = min(*formulation.least_objectives, formulation.largest_objective)
+        self.objective = new.new_int_var(least, formulation.largest_objective, "objective")
         self._literals: dict[tuple[int, ...], cp_model.IntVar] = {}
 
     def literal(self, choices: Iterable[int]) -> cp_model.IntVar:
