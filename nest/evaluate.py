@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from nest.constraints import Outer, Whole
+from nest.constraints.judge import broken
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
 from nest.cost.compute import walk
 from nest.cost.memory import needed, resident
@@ -145,6 +147,10 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
     sync = max(stage.sync for stage in counted)
     objective = iteration(load, problem.training.microbatches, plan.replicas, len(figures), sync)
     violations += _range_violations(scale, load, objective)
+    if problem.constraints:
+        whole = _whole(plan, scale, figures, sync, objective)
+        memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
+        violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
     return Evaluation(scale, objective, figures, tuple(violations))
 
 
@@ -248,6 +254,24 @@ def _range_violations(scale: Scale, load: int, objective: int) -> Iterator[Viola
     if load >= LONGEST or objective >= HARD_LIMIT:
         taken, limit = scale.time.seconds(objective), scale.time.seconds(HARD_LIMIT)
         yield Violation("range", f"an iteration takes {taken:.3g} s or more, beyond the {limit:.3g} s that ticks count")
+
+
+def _whole(plan: Plan, scale: Scale, figures: tuple[StageFigures, ...], sync: int, objective: int) -> Whole:
+    """Return a plan as side constraints see it."""
+    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
+    return Whole(
+        Outer(plan.variant, len(plan.stages), plan.replicas),
+        tuple(zip([0, *ends], ends, strict=False)),
+        tuple(stage.first_device for stage in plan.stages),
+        tuple(stage.devices for stage in plan.stages),
+        tuple(_inside(stage) for stage in plan.stages),
+        plan.replica_stride,
+        tuple(scale.time.seconds(stage.load) for stage in figures),
+        scale.time.seconds(sync),
+        scale.time.seconds(objective),
+        tuple(stage.recompute == "full" for stage in plan.stages),
+        objective * scale.time.tick,
+    )
 
 
 class _Judge:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from nest.cluster import Cluster
 from nest.cost.scale import scale_of
-from nest.dp import why_infeasible
+from nest.dp import has_plan, why_constrained, why_infeasible
 from nest.errors import InvalidProblem
 from nest.problem import Choices, Problem
 from nest.tables import Tables
@@ -23,6 +23,10 @@ MOST_BYTES = 2**53
 
 MOST_DEVICES = 2**24
 """More devices than this are not suggested for a cluster."""
+
+
+MOST_TIMES = 8
+"""How many times as many devices are tried where side constraints make each try a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ def explain(problem: Problem) -> Explanation | None:
 
 
 def _reason(problem: Problem) -> str | None:
-    return why_infeasible(Tables(problem, scale_of(problem)))
+    tables = Tables(problem, scale_of(problem))
+    return why_infeasible(tables) or (None if has_plan(tables) else why_constrained(tables))
 
 
 def _feasible(problem: Problem) -> bool:
@@ -91,6 +96,9 @@ def _constraints(problem: Problem) -> dict[str, Problem]:
         value = getattr(problem.choices, spec.name)
         if spec.name != "recompute" and value != getattr(free, spec.name):
             found[f"{spec.name}={_spell(value)}"] = problem.with_choices(**{spec.name: getattr(free, spec.name)})
+    for constraint in problem.constraints:
+        others = [each for each in problem.constraints if each != constraint]
+        found[f"{constraint.kind}: {constraint.text}"] = problem.with_constraints(*others)
     return found
 
 
@@ -123,7 +131,7 @@ def _without(problem: Problem, name: str) -> Problem | None:
     if name == "memory":
         return _with_memory(problem, MOST_BYTES)
     if name == "devices":
-        return _with_devices(problem, MOST_DEVICES)
+        return _with_devices(problem, MOST_TIMES * problem.cluster.devices if problem.constraints else MOST_DEVICES)
     return _constraints(problem).get(name)
 
 
@@ -155,7 +163,8 @@ def _more_devices(problem: Problem) -> Iterator[Relaxation]:
     def more(devices: int) -> Problem:
         return _with_devices(problem, devices)
 
-    devices = _least(more, problem.cluster.devices, MOST_DEVICES)
+    have = problem.cluster.devices
+    devices = _least(more, have, MOST_TIMES * have if problem.constraints else MOST_DEVICES)
     if devices is not None:
         yield Relaxation("devices", f"use {devices:,} devices", more(devices))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from nest.cluster import Cluster
 from nest.errors import InvalidProblem
@@ -115,6 +115,19 @@ class Choices:
         return self.sequence is None or variant.sequence == self.sequence
 
 
+class SideConstraint(Protocol):
+    """What a problem asks of its side constraints; `nest.constraints.Constraint` is what they are."""
+
+    kind: ClassVar[str]
+
+    @property
+    def text(self) -> str:
+        """What it asks for, in a few words."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise `InvalidProblem` where the constraint does not go with the problem."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Everything the optimizer needs to know.
@@ -131,6 +144,8 @@ class Problem:
         Unit, in seconds, in which the input states its times and wants the objective back.
     source
         Where the figures come from.
+    constraints
+        What a plan has to keep beyond the space, of `nest.constraints`.
 
     Raises
     ------
@@ -146,6 +161,7 @@ class Problem:
     preset: Preset = PAPER
     time_unit_s: float = 1.0
     source: str = ""
+    constraints: tuple[SideConstraint, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.graphs:
@@ -155,6 +171,8 @@ class Problem:
             raise InvalidProblem("choices", "no variant of the model is allowed", f"the model has {known}")
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
+        for constraint in self.constraints:
+            constraint.check(self)
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -179,6 +197,10 @@ class Problem:
     def with_choices(self, **changes: object) -> Problem:
         """Return the same problem with other choices, as in ``with_choices(zero=frozenset({0}))``."""
         return replace(self, choices=replace(self.choices, **changes))  # type: ignore[arg-type]
+
+    def with_constraints(self, *constraints: SideConstraint) -> Problem:
+        """Return the same problem with these side constraints and no others."""
+        return replace(self, constraints=constraints)
 
     def with_preset(self, preset: Preset) -> Problem:
         """Return the same problem under another preset."""

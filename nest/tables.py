@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from nest.constraints import Filters
 from nest.cost.collectives import shard_s, sync_height, sync_heights, sync_s, transfer_s
 from nest.cost.memory import resident
 from nest.cost.scale import Scale, scale_of
@@ -44,6 +45,7 @@ class Tables:
     def __init__(self, problem: Problem, scale: Scale) -> None:
         self.problem = problem
         self.scale = scale
+        self.filters = Filters(problem)
         self.variants = [VariantTables(problem, scale, variant) for variant in problem.variants]
 
     @classmethod
@@ -68,6 +70,10 @@ class VariantTables:
         Quanta of each layer.
     repeated
         Ticks that recomputation adds to each layer's backward pass; zeros without it.
+    filters
+        What the side constraints of the problem admit.
+    devices, capacity
+        How many devices a plan may use, and how many quanta a stage may take on each, side constraints included.
     """
 
     def __init__(self, problem: Problem, scale: Scale, variant: Variant) -> None:
@@ -83,7 +89,9 @@ class VariantTables:
         again = self.forward if problem.preset.repeated_pass == "forward" else self.backward
         self.recompute = problem.choices.recompute == "full"
         self.repeated = again if self.recompute else np.zeros_like(again)
-        self.capacity = min(quanta(problem.cluster.hbm_bytes, scale.quanta_per_byte), 2**62)
+        self.filters = Filters(problem)
+        self.devices = self.filters.devices
+        self.capacity = min(quanta(self.filters.hbm_bytes, scale.quanta_per_byte), 2**62)
         self.copies = OPTIMIZER_COPIES[problem.training.optimizer]
 
     def _quanta(self, sizes: list[Number]) -> Ints:

@@ -13,6 +13,8 @@ from functools import cache
 from itertools import product
 from typing import TypeAlias
 
+import oracle_constraints
+
 from nest.cluster import Cluster
 from nest.graph import Layer
 from nest.plan import Plan, Sharding, Stage
@@ -73,6 +75,17 @@ def price(problem: Problem, plan: Plan, exponent: int | None) -> Price:
         blocks.append(Block(first, end, stage.first_device, stage.devices, zero, degree, repeats))
         first = end
     return costs.price(tuple(blocks), plan.replicas, plan.replica_stride)
+
+
+def broken_constraints(problem: Problem, plan: Plan, paid: Price, exponent: int | None) -> set[str]:
+    """Return the kinds of the side constraints that a priced plan breaks."""
+    return oracle_constraints.broken(case_of(problem, plan, paid, exponent))
+
+
+def case_of(problem: Problem, plan: Plan, paid: Price, exponent: int | None) -> oracle_constraints.Case:
+    """Return a priced plan as the side constraints of the reference see it."""
+    seconds = Fraction(paid.objective) / (1 if exponent is None else Fraction(10) ** exponent)
+    return oracle_constraints.Case(problem, plan, paid.memory, seconds)
 
 
 def slack(problem: Problem, plan: Plan) -> int:
@@ -271,12 +284,17 @@ class _Search:
                 repeats = bool(blocks) and self.problem.choices.recompute == "full"
                 block = Block(first, end, used, width, zero, degree, repeats)
                 longer = (block, *blocks)
-                if self.costs.memory(block, len(longer)) > _decimal(self.problem.cluster.hbm_bytes):
+                memory = self.costs.memory(block, len(longer))
+                if memory > _decimal(self.problem.cluster.hbm_bytes) or not self._stage_allowed(block, memory):
                     continue
                 if first == 0:
                     self._finish(longer)
                 elif not self._hopeless(longer):
                     self._extend(longer, first)
+
+    def _stage_allowed(self, block: Block, memory: Fraction) -> bool:
+        names = [layer.id for layer in self.costs.layers(block)]
+        return oracle_constraints.stage_allowed(self.problem, names, block.first == 0, memory)
 
     def _hopeless(self, blocks: tuple[Block, ...]) -> bool:
         """Whether replica 0 alone makes every plan that ends with all but the first of ``blocks`` no better."""
@@ -298,9 +316,11 @@ class _Search:
             best = self.best.objective
             if best is not None and least * self.costs.rounds(replicas, len(blocks)) >= best:
                 continue
-            objective = self.costs.price(blocks, replicas, stride).objective
-            if best is None or objective < best:
-                self.best = Best(objective, self._plan(blocks, replicas, stride))
+            price = self.costs.price(blocks, replicas, stride)
+            if best is None or price.objective < best:
+                plan = self._plan(blocks, replicas, stride)
+                if not broken_constraints(self.problem, plan, price, self.costs.exponent):
+                    self.best = Best(price.objective, plan)
 
     def _plan(self, blocks: tuple[Block, ...], replicas: int, stride: int) -> Plan:
         ids = [layer.id for layer in self.problem.graphs[self.variant].layers]

@@ -296,9 +296,10 @@ def show_problem(problem: Problem) -> str:
     """Return a problem as one Python expression that builds it again."""
     graphs = ", ".join(f"{variant}: {graph}" for variant, graph in problem.graphs.items())
     preset: Preset = problem.preset
+    constraints = f",\n  constraints={problem.constraints}" if problem.constraints else ""
     return (
         f"Problem({problem.name!r}, {{{graphs}}},\n  {problem.cluster},\n  {problem.training},\n  {problem.choices},\n"
-        f"  {preset.name.upper()})"
+        f"  {preset.name.upper()}{constraints})"
     )
 
 

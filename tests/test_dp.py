@@ -142,7 +142,7 @@ def test_layouts_see_true_levels(seed: int, preset: Preset) -> None:
     problem = chain(3, fanouts, preset=preset)
     width, replicas = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     degrees = (1, 2, 3)
-    for layout in layouts(problem, width, replicas, 3):
+    for layout in layouts(problem, width, replicas, range(3, problem.cluster.devices // width // replicas + 1)):
         stride = next(s for s in range(3, layout.budget + 1) if s % layout.cycle in layout.ends)
         count = replicas if preset.all_replicas else 1
         starts = [replica * stride * width for replica in range(count)]

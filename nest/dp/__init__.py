@@ -5,7 +5,7 @@ equally wide, `sharded` those whose stages differ in width by sharding; `profile
 `traceback` turns decisions into a plan and `reason` says why there is none.
 """
 
-from nest.dp.reason import why_infeasible
-from nest.dp.search import Outcome, optimum
+from nest.dp.reason import why_constrained, why_infeasible
+from nest.dp.search import Outcome, has_plan, optimum
 
-__all__ = ["Outcome", "optimum", "why_infeasible"]
+__all__ = ["Outcome", "has_plan", "optimum", "why_constrained", "why_infeasible"]

@@ -16,13 +16,18 @@ class Incumbent:
     Attributes
     ----------
     objective
-        In ticks; `NEVER`, the end of the range (rule C12), stands for no plan yet.
+        In ticks. Before there is a plan, what one has to beat: `NEVER`, the end of the range (rule C12), or a value.
     """
 
     objective: int = NEVER
     _tables: VariantTables | None = None
     _stages: list[StageChoice] = field(default_factory=list)
     _replicas: int = 0
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a plan."""
+        return self._tables is not None
 
     def offer(self, objective: int, tables: VariantTables, stages: list[StageChoice], replicas: int) -> None:
         """Keep a plan if it is better than the best so far."""
@@ -38,6 +43,15 @@ class Incumbent:
         if self._tables is None:
             return None
         return to_plan(self._tables, self._stages, self._replicas)
+
+
+class First(Incumbent):
+    """Takes the first plan, and lets none be better."""
+
+    def offer(self, objective: int, tables: VariantTables, stages: list[StageChoice], replicas: int) -> None:
+        """Keep the first plan."""
+        super().offer(objective, tables, stages, replicas)
+        self.objective = 0
 
 
 def to_plan(tables: VariantTables, choices: list[StageChoice], replicas: int) -> Plan:

@@ -102,22 +102,34 @@ class LevelClasses:
         return cls(list(ids), renamed.reshape(codes.shape[1:]))
 
 
-def layouts(problem: Problem, width: int, replicas: int, least: int) -> Iterator[Layout]:
-    """Yield every layout of ``replicas`` replicas of at least ``least`` blocks each, lowest height first."""
-    most = problem.cluster.devices // width // replicas
-    strides = np.arange(least, most + 1, dtype=np.int64)
+def layouts(problem: Problem, width: int, replicas: int, sizes: range, *, apart: bool = False) -> Iterator[Layout]:
+    """Yield every layout of replicas, lowest height first.
+
+    Parameters
+    ----------
+    sizes
+        How many blocks a replica may take.
+    apart
+        No two strides and no two places are alike, because side constraints look at places.
+    """
+    strides = np.array(sizes, dtype=np.int64)
     last = (replicas - 1) * strides * width
     heights = problem.cluster.spans(np.zeros_like(last), last) + 1
     for height in distinct(heights).tolist():
-        for offsets, alike in _patterns(problem, width, replicas, strides[heights == height]):
+        for offsets, alike in _patterns(problem, width, replicas, strides[heights == height], apart=apart):
             budget = alike[-1]
-            cycle = min(_cycle(problem, offsets, width), budget + 1)  # a longer cycle is never completed
+            longest = budget + 1  # a longer cycle is never completed
+            cycle = longest if apart else min(_cycle(problem, offsets, width), longest)
             ends = tuple(sorted({stride % cycle for stride in alike}))
             yield Layout(problem, width, offsets, cycle, ends, budget, height)
 
 
-def _patterns(problem: Problem, width: int, replicas: int, strides: Ints) -> list[tuple[Ints, list[int]]]:
-    """Group strides (in blocks, ascending) by where their replicas start."""
+def _patterns(
+    problem: Problem, width: int, replicas: int, strides: Ints, *, apart: bool
+) -> list[tuple[Ints, list[int]]]:
+    """Group strides (in blocks, ascending) by where their replicas start, or put each ``apart`` from the others."""
+    if apart:
+        return [(replica_offsets(problem, replicas, each * width), [each]) for each in strides.tolist()]
     if not problem.preset.all_replicas or replicas == 1:
         return [(np.zeros(1, dtype=np.int64), strides.tolist())]
     patterns: dict[bytes, tuple[Ints, list[int]]] = {}

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nest.constraints import Outer
 from nest.problem import Problem
 from nest.tables import VariantTables, prefix
 from nest.units import NEVER, Floats, Ints, distinct
@@ -153,7 +154,7 @@ class Bounds:
         if not preset.sync_all_stages:
             return np.full_like(stages, parameters[0])
         if sharded and preset.sync_sharded and 3 in self.problem.choices.zero:
-            blocks = self.problem.cluster.devices // self.tables.width // replicas
+            blocks = self.tables.devices // self.tables.width // replicas
             return np.asarray(int(parameters.sum()) // np.maximum(blocks, 1))
         return np.maximum(int(parameters.max()), -(-int(parameters.sum()) // stages))
 
@@ -178,20 +179,45 @@ class Bounds:
 def outer_choices(bounds: Bounds, *, sharded: bool) -> OuterChoices:
     """Return the outer choices of a variant, for plans with at least one sharded stage or for plans with none."""
     tables, problem = bounds.tables, bounds.problem
-    blocks = problem.cluster.devices // tables.width
+    blocks = tables.devices // tables.width
     stages = _allowed(problem, "stages", min(tables.layers, blocks))
     stages = stages[stages >= bounds.fewest_stages(sharded=sharded)]
     least = least_blocks(problem, tables.width, stages) if sharded else stages
     stages, least = stages[least <= blocks], least[least <= blocks]
-    replicas = useful_replicas(problem, blocks)
+    replicas = _candidates(tables, blocks)
     grid_stages, grid_replicas = (axis.ravel() for axis in np.meshgrid(stages, replicas, indexing="ij"))
     grid_least = np.repeat(least, len(replicas))
-    fits = grid_least * grid_replicas <= blocks
-    grid_stages, grid_replicas, grid_least = grid_stages[fits], grid_replicas[fits], grid_least[fits]
+    kept = grid_least * grid_replicas <= blocks
+    if tables.filters.local:
+        kept[kept] = _admitted(tables, grid_stages[kept], grid_replicas[kept])
+    grid_stages, grid_replicas, grid_least = grid_stages[kept], grid_replicas[kept], grid_least[kept]
     rounds = -(-problem.training.microbatches // grid_replicas) + grid_stages - 1
     heights = tables.heights(grid_replicas, grid_least * tables.width)
     sync = bounds.sync(bounds.sync_weights(grid_stages, grid_replicas, sharded=sharded), grid_replicas, heights)
     return OuterChoices(grid_stages, grid_replicas, rounds, objectives(bounds.load[grid_stages], rounds, sync))
+
+
+def _candidates(tables: VariantTables, most: int) -> Ints:
+    """Return numbers of replicas, of which side constraints, if there are any, still have to admit each."""
+    if not tables.filters.local:
+        return useful_replicas(tables.problem, most)
+    return _allowed(tables.problem, "replicas", min(most, tables.problem.training.microbatches))
+
+
+def _admitted(tables: VariantTables, stages: Ints, replicas: Ints) -> np.ndarray:
+    """Return which outer choices the side constraints admit, and are useful.
+
+    Of the admitted replicas the least number with each number of microbatches is, as in `useful_replicas`; where a
+    constraint looks at places, all are, since it may prefer those of more replicas.
+    """
+    filters, microbatches, seen = tables.filters, tables.problem.training.microbatches, set[tuple[int, int]]()
+    admitted = np.zeros(len(stages), dtype=bool)
+    for at, (count, copies) in enumerate(zip(stages.tolist(), replicas.tolist(), strict=True)):
+        key = (count, -(-microbatches // copies))
+        if (filters.by_place or key not in seen) and filters.outer(Outer(tables.variant, count, copies)):
+            seen.add(key)
+            admitted[at] = True
+    return admitted
 
 
 def objectives(loads: Ints, rounds: Ints, syncs: Ints) -> Ints:

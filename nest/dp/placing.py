@@ -17,7 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nest.constraints import Mask
 from nest.dp.layout import Layout, LevelClasses
+from nest.dp.masks import Role
 from nest.dp.outer import OuterChoice
 from nest.dp.relaxed import FULL, Relaxation
 from nest.dp.sharding import most
@@ -46,7 +48,9 @@ class Placing:
         self.count, self.replicas = choice.stages, choice.replicas
         room = layout.budget - (self.count - 1) * self.stages.degrees[0]
         self.degrees = tuple(degree for degree in self.stages.degrees if degree <= room)
-        self._classes: dict[int, LevelClasses] = {}
+        self.masks = relaxation.masks
+        self._places = np.arange(layout.cycle, dtype=np.int64)
+        self._classes = relaxation.classes
         self._syncs: dict[tuple[int, int], Ints] = {}
 
     def least_load(self, floor: int, cap: int, sync_cap: int) -> tuple[int, list[StageChoice]] | None:
@@ -97,9 +101,11 @@ class Placing:
 
     def classes(self, degree: int) -> LevelClasses:
         """Levels that a stage of ``degree`` blocks may see."""
-        if degree not in self._classes:
-            self._classes[degree] = self.layout.classes(degree, self.degrees, monotone=self.tables.monotone)
-        return self._classes[degree]
+        layout = self.layout
+        key = (layout.offsets.tobytes(), layout.cycle, degree, self.degrees)
+        if key not in self._classes:
+            self._classes[key] = layout.classes(degree, self.degrees, monotone=self.tables.monotone)
+        return self._classes[key]
 
     def decide(self, cap: int, sync_cap: int) -> list[StageChoice] | None:
         """Return the stages of a plan whose loads and synchronisation stay within the caps, None if there is none."""
@@ -116,6 +122,14 @@ class Placing:
             if rows[-1].least >= FULL:
                 return None
         return stages_of(self, rows, limits, first_limits)
+
+    def role(self, position: int) -> Role:
+        """Return what side constraints may know of the stage at a position from the end."""
+        return Role(self.count, position, self.replicas)
+
+    def placed(self, position: int, own: int) -> Mask | None:
+        """Return which stages of the ``own``-th degree may stand where, by first layer, column and place."""
+        return self.masks.placed(self.role(position), self._places, self.degrees[own], self.layout.budget)
 
     def _empty(self, layers: int) -> Ints:
         count = len(self.degrees)
@@ -142,21 +156,27 @@ class Placing:
         low, high = int(open_now[0]), int(open_now[-1]) + 1
         before = row.between(low + 1, high + self.band.depth)
         result = self._empty(high - low)
+        admitted = self.masks.inner(self.role(position))
         for own, degree in enumerate(self.degrees):
             usable = limits.of(own)[low:high] >= position
-            reached = self._reach(before[:, :, own, :], usable, own)
+            if admitted is not None:
+                usable &= admitted[low:high, :, None]
+            placed = self.placed(position, own)
+            reached = self._reach(before[:, :, own, :], usable, own, None if placed is None else placed[low:high])
             moved = np.roll(reached, degree % self.layout.cycle, axis=2) + degree
             moved[moved > room[low:high, None, None]] = FULL
             result[:, own, :, :] = moved
         return Row(low, result).trimmed()
 
-    def _reach(self, before: Ints, usable: np.ndarray, own: int) -> Ints:
+    def _reach(self, before: Ints, usable: Mask, own: int, placed: Mask | None) -> Ints:
         """Return the least blocks below a stage of the ``own``-th degree, by first layer, next degree and place."""
         count, layers = len(self.degrees), len(usable)
         reached = np.full((layers, count, self.layout.cycle), FULL, dtype=np.int64)
         which = self.classes(self.degrees[own]).which[:, :count, :]
         for column in np.flatnonzero(usable.any(axis=(0, 2))).tolist():
             legal = usable[:, column].take(which, axis=1)
+            if placed is not None:
+                legal &= placed[:, column, None, None, :]
             after = np.where(legal, before[column : column + layers, :, None, :], FULL).min(axis=1)
             np.minimum(reached, after, out=reached)
         return reached

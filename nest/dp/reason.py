@@ -48,12 +48,11 @@ def why_infeasible(tables: Tables) -> str | None:
 
 
 def _why(tables: VariantTables) -> Reason | None:
-    problem = tables.problem
-    blocks = problem.cluster.devices // tables.width
+    blocks = tables.devices // tables.width
     if blocks == 0:
         return Reason(
-            f"a stage takes {tables.width} devices, the cluster has {problem.cluster.devices}",
-            tables.width / problem.cluster.devices,
+            f"a stage takes {tables.width} devices, {_devices(tables)}",
+            tables.width / max(tables.devices, 1),
         )
     stages = ShardedStages(tables.band(1))
     if not stages.degrees:
@@ -111,8 +110,8 @@ def _pipeline_reason(tables: VariantTables, blocks: int) -> Reason | None:
     needed = fewest * replicas * tables.width
     return Reason(
         f"the smallest pipelines{asked} whose stages fit the memory{_sharding(problem)} take {needed} devices"
-        f"{f' for {replicas} replicas' if replicas > 1 else ''}, the cluster has {problem.cluster.devices}",
-        needed / problem.cluster.devices,
+        f"{f' for {replicas} replicas' if replicas > 1 else ''}, {_devices(tables)}",
+        needed / max(tables.devices, 1),
     )
 
 
@@ -138,6 +137,19 @@ def _least_blocks(tables: VariantTables) -> Ints:
         if row.min() >= FULL:
             break
     return np.array(least, dtype=np.int64)
+
+
+def why_constrained(tables: Tables) -> str | None:
+    """Return that side constraints rule every plan out, where there are any: what is left when nothing else does."""
+    texts = [constraint.text for constraint in tables.filters.local]
+    if not texts:
+        return None
+    return f"no plan that fits keeps the side constraints: {'; '.join(texts)}"
+
+
+def _devices(tables: VariantTables) -> str:
+    devices = tables.problem.cluster.devices
+    return f"the cluster has {devices}" if tables.devices == devices else f"{tables.devices} may be used"
 
 
 def _sharding(problem: Problem) -> str:

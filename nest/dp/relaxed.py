@@ -14,6 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from nest.dp.layout import LevelClasses
+from nest.dp.masks import Role, StageMasks
 from nest.dp.outer import Bounds, OuterChoices, least_blocks, objectives
 from nest.dp.sharding import ShardedStages
 from nest.units import NEVER, Floats, Ints, distinct
@@ -40,11 +42,17 @@ class Relaxation:
     ----------
     stages, bounds
         Of one variant; stages outside their band must be too slow to matter.
+
+    Attributes
+    ----------
+    classes
+        What stages may see, by where replicas start, cycle, degree and the degrees of neighbours: kept for all layouts.
     """
 
     def __init__(self, stages: ShardedStages, bounds: Bounds) -> None:
-        self.stages, self.bounds = stages, bounds
+        self.stages, self.bounds, self.masks = stages, bounds, StageMasks(stages.band)
         self.band, self.tables, self.problem = stages.band, stages.tables, stages.problem
+        self.classes: dict[tuple[bytes, int, int, tuple[int, ...]], LevelClasses] = {}
 
     @cached_property
     def intervals(self) -> list[Interval]:
@@ -52,7 +60,7 @@ class Relaxation:
         total = float(self.tables.parameters.sum())
         if not self.problem.preset.sync_all_stages or total == 0:
             return [Interval(0.0, total)]
-        least = total / max(1, self.problem.cluster.devices // self.tables.width)
+        least = total / max(1, self.tables.devices // self.tables.width)
         marks: Floats = np.concatenate([[0.0], np.geomspace(least, total, MARKS)])
         return [Interval(lower, upper) for lower, upper in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True)]
 
@@ -119,6 +127,9 @@ class Relaxation:
             need = np.full((layers, depth), FULL, dtype=np.int64)
             for degree, limit in usable:
                 need[limit >= position] = degree
+            admitted = self.masks.inner(Role(count, position))
+            if admitted is not None:
+                need[~admitted] = FULL
             total = need + row[:layers, None]
             row = np.full(layers + 1, FULL, dtype=np.int64)
             np.minimum(np.where(self._ending, total[self._firsts, self._columns], FULL).min(axis=1), FULL, out=row[1:])
@@ -171,7 +182,7 @@ class Relaxation:
 
     def _levels_crossed(self, replicas: int) -> Ints:
         """Least level, over all replicas of at least 0, 1, ... blocks that fit, of their dearest boundary."""
-        most = self.problem.cluster.devices // self.tables.width // replicas
+        most = self.tables.devices // self.tables.width // replicas
         size = np.arange(most + 1, dtype=np.int64) * self.tables.width
         size[0] = 1
         level = np.zeros_like(size)

@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from nest.dp.incumbent import Incumbent
+from nest.dp.incumbent import First, Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
-from nest.dp.reason import why_infeasible
+from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
@@ -25,6 +25,8 @@ class Outcome:
 
     Attributes
     ----------
+    bound_ticks
+        Of which it is proven that no plan takes less; without a plan, None where there is none at all.
     complete
         The whole space was settled; else the time was up.
     """
@@ -46,7 +48,7 @@ class Engine(Protocol):
 Agenda: TypeAlias = list[tuple[Engine, OuterChoices]]
 
 
-def optimum(tables: Tables, deadline: float | None, report: Report | None) -> Outcome:
+def optimum(tables: Tables, deadline: float | None, report: Report | None, better_than: int | None = None) -> Outcome:
     """Find the best plan of a problem.
 
     Plans without sharding come first: they are fast to settle, and their best is what sharding has to beat.
@@ -57,24 +59,50 @@ def optimum(tables: Tables, deadline: float | None, report: Report | None) -> Ou
         Reading of `time.perf_counter` after which the search stops; None for never.
     report
         Called now and then.
+    better_than
+        Plans of so many ticks or more are of no interest: without one that takes less, the outcome has no plan.
     """
-    incumbent = Incumbent()
+    incumbent = Incumbent(NEVER if better_than is None else max(0, min(better_than, NEVER)))
     watch = Watch(deadline, report, incumbent)
-    bounds = [Bounds(variant) for variant in tables.variants]
     try:
-        sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]
-        least = min((choices.least for _, choices in sharded), default=NEVER)
-        if 0 in tables.problem.choices.zero:
-            plain: Agenda = [(UniformSearch(each, watch), outer_choices(each, sharded=False)) for each in bounds]
-            _settle_all(plain, watch, least)
-        watch.bound = least
-        engines = [ShardedSearch(each, choices, watch) for each, choices in sharded]
-        _settle_all([(engine, engine.choices) for engine in engines], watch, NEVER)
+        _search(tables, watch)
     except TimeUp:
         return _stopped(incumbent, watch.bound)
-    if incumbent.objective == NEVER:
-        return Outcome(None, None, None, True, why_infeasible(tables))
+    if not incumbent.found:
+        return _without_plan(tables, incumbent.objective)
     return Outcome(incumbent.plan(), incumbent.objective, incumbent.objective, True, None)
+
+
+def _without_plan(tables: Tables, value: int) -> Outcome:
+    """Return that nothing takes less than a value, or that there is no plan at all, with the reason."""
+    reason = why_infeasible(tables)
+    if value == NEVER or reason is not None:
+        return Outcome(None, None, None, True, reason or why_constrained(tables))
+    return Outcome(None, None, value, True, f"no plan takes less than {value} ticks")
+
+
+def has_plan(tables: Tables) -> bool:
+    """Whether a problem has any plan: a search that is content with the first."""
+    if why_infeasible(tables) is not None:
+        return False
+    if not tables.filters.local:
+        return True
+    first = First()
+    _search(tables, Watch(None, None, first))
+    return first.plan() is not None
+
+
+def _search(tables: Tables, watch: Watch) -> None:
+    """Leave the best plan with the incumbent; raises `TimeUp` after the deadline."""
+    bounds = [Bounds(variant) for variant in tables.variants]
+    sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]
+    least = min((choices.least for _, choices in sharded), default=NEVER)
+    if 0 in tables.problem.choices.zero:
+        plain: Agenda = [(UniformSearch(each, watch), outer_choices(each, sharded=False)) for each in bounds]
+        _settle_all(plain, watch, least)
+    watch.bound = least
+    engines = [ShardedSearch(each, choices, watch) for each, choices in sharded]
+    _settle_all([(engine, engine.choices) for engine in engines], watch, NEVER)
 
 
 def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
@@ -104,6 +132,5 @@ def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
 
 def _stopped(incumbent: Incumbent, bound: int) -> Outcome:
     reason = "the time limit was reached before the search was complete"
-    if incumbent.objective == NEVER:
-        return Outcome(None, None, bound, False, reason)
-    return Outcome(incumbent.plan(), incumbent.objective, min(bound, incumbent.objective), False, reason)
+    objective = incumbent.objective if incumbent.found else None
+    return Outcome(incumbent.plan(), objective, min(bound, incumbent.objective), False, reason)

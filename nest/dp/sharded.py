@@ -60,7 +60,9 @@ class ShardedSearch:
     def settle(self, choice: OuterChoice) -> None:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         least = int(least_blocks(self.problem, self.tables.width, np.array([choice.stages]))[0])
-        for layout in layouts(self.problem, self.tables.width, choice.replicas, least):
+        sizes = range(least, self.tables.devices // self.tables.width // choice.replicas + 1)
+        apart = self.tables.filters.by_place
+        for layout in layouts(self.problem, self.tables.width, choice.replicas, sizes, apart=apart):
             self.watch.check()
             relaxation = self._relaxation(self.incumbent.load_cap(choice.rounds))
             share = self._largest_share(relaxation, layout, choice)

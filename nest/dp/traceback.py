@@ -82,6 +82,12 @@ def _cut(placing: Placing, rows: list[Row], spot: _Spot, limits: Limits) -> _Cut
     which = placing.classes(placing.degrees[spot.own]).which[:, spot.above, spot.place]
     row = rows[spot.position - 1].between(spot.first + 1, spot.first + 1 + placing.band.depth)
     usable = limits.of(spot.own)[spot.first].take(which, axis=1) >= spot.position
+    admitted = placing.masks.inner(placing.role(spot.position))
+    if admitted is not None:
+        usable &= admitted[spot.first, :, None]
+    placed = placing.placed(spot.position, spot.own)
+    if placed is not None:
+        usable &= placed[spot.first, :, spot.place, None]
     blocks = np.where(usable, row[:, :, spot.own, spot.place], FULL)
     column, below = divmod(int(blocks.argmin()), blocks.shape[1])
     if blocks[column, below] >= FULL:

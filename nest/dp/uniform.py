@@ -12,16 +12,24 @@ are shared by all outer choices whose levels agree from the end of the pipeline 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from nest.dp.masks import Role, StageMasks, roles
 from nest.dp.outer import Bounds, OuterChoice
 from nest.dp.profile import Pairs, Profile, replica_offsets, uniform_profile
 from nest.dp.watch import Watch
 from nest.plan import StageChoice
 from nest.tables import Band
 from nest.units import NEVER, Ints
+
+Step: TypeAlias = tuple[Pairs, Role]
+"""What one stage sees of the network, and what side constraints may know of it."""
+
+Steps: TypeAlias = tuple[Step, ...]
+"""Those of the 1st, 2nd, ... stage from the end."""
 
 
 class UniformRows:
@@ -39,27 +47,30 @@ class UniformRows:
 
     def __init__(self, band: Band, watch: Watch, allowed: np.ndarray | None = None) -> None:
         self.band, self.watch = band, watch
-        self.flights = band.most_in_flight(0, 1)
+        self.flights, self.masks = band.most_in_flight(0, 1), StageMasks(band)
         self.usable = band.valid if allowed is None else band.valid & allowed
         self._flights_by_column = self.flights.max(axis=0)
         start = np.full(band.tables.layers + 1 + band.depth, NEVER, dtype=np.int64)
         start[band.tables.layers] = 0
         self.start = start
         self._values: list[Ints] = [start]
-        self._next: dict[tuple[int, Pairs], int] = {}
+        self._next: dict[tuple[int, Step], int] = {}
         self._loads: dict[Pairs, Ints] = {}
-        self._last_rows: dict[Profile, Ints] = {}
-        self._longest: tuple[Profile, list[int]] = ((), [0])
+        self._last_rows: dict[Steps, Ints] = {}
+        self._longest: tuple[Steps, list[int]] = ((), [0])
 
     def columns(self, position: int) -> int:
         """Return up to which column a stage fits at a position from the end."""
         fitting = np.flatnonzero(self._flights_by_column >= position)
         return int(fitting[-1]) + 1 if len(fitting) else 0
 
-    def load(self, pairs: Pairs, position: int) -> Ints:
-        """Load of every stage at a position from the end, up to `columns`; `NEVER` where it does not fit."""
-        columns = self.columns(position)
-        return np.where(self.flights[:, :columns] >= position, self._load(pairs)[:, :columns], NEVER)
+    def load(self, step: Step, position: int) -> Ints:
+        """Load of every stage at a position from the end, up to `columns`; `NEVER` where it may not be or not fit."""
+        columns, (pairs, role) = self.columns(position), step
+        usable, admitted = self.flights[:, :columns] >= position, self.masks.uniform(role)
+        if admitted is not None:
+            usable &= admitted[:, :columns]
+        return np.where(usable, self._load(pairs)[:, :columns], NEVER)
 
     def _load(self, pairs: Pairs) -> Ints:
         if pairs not in self._loads:
@@ -70,34 +81,34 @@ class UniformRows:
             self._loads[pairs] = np.where(self.usable, load, NEVER)
         return self._loads[pairs]
 
-    def last_row(self, profile: Profile) -> Ints:
+    def last_row(self, steps: Steps) -> Ints:
         """Value of the best plan for each number of layers in its first stage, less one."""
-        if profile not in self._last_rows:
-            node = self._nodes(profile)[-1]
-            first = self.load(profile[-1], len(profile))[0]
+        if steps not in self._last_rows:
+            node = self._nodes(steps)[-1]
+            first = self.load(steps[-1], len(steps))[0]
             row = np.full(self.band.depth, NEVER, dtype=np.int64)
             np.maximum(first, self._values[node][1 : 1 + len(first)], out=row[: len(first)])
-            self._last_rows[profile] = row
-        return self._last_rows[profile]
+            self._last_rows[steps] = row
+        return self._last_rows[steps]
 
-    def _nodes(self, profile: Profile) -> list[int]:
+    def _nodes(self, steps: Steps) -> list[int]:
         """Return the rows behind each stage but the first, from the end of the pipeline on."""
-        inner = profile[:-1]
+        inner = steps[:-1]
         known, nodes = self._longest
         if known[: len(inner)] == inner:
-            return nodes[: len(profile)]
+            return nodes[: len(steps)]
         nodes = [0]
-        for position, pairs in enumerate(inner, start=1):
-            nodes.append(self._step(nodes[-1], pairs, position))
+        for position, step in enumerate(inner, start=1):
+            nodes.append(self._step(nodes[-1], step, position))
         if len(inner) > len(known):
             self._longest = inner, nodes
         return nodes
 
-    def _step(self, node: int, pairs: Pairs, position: int) -> int:
-        key = (node, pairs)
+    def _step(self, node: int, step: Step, position: int) -> int:
+        key = (node, step)
         if key not in self._next:
             self.watch.check()
-            load = self.load(pairs, position)
+            load = self.load(step, position)
             row = np.full_like(self.start, NEVER)
             if load.shape[1]:
                 after = windows(self._values[node], load.shape)
@@ -106,26 +117,26 @@ class UniformRows:
             self._next[key] = len(self._values) - 1
         return self._next[key]
 
-    def cuts(self, profile: Profile, first_stage: int) -> list[int]:
+    def cuts(self, steps: Steps, first_stage: int) -> list[int]:
         """Trace back the best plan whose first stage has ``first_stage`` layers: ``[0, cut, ..., layers]``."""
-        nodes = self._nodes(profile)
+        nodes = self._nodes(steps)
         cuts = [0, first_stage]
-        for position in range(len(profile) - 1, 0, -1):
+        for position in range(len(steps) - 1, 0, -1):
             first = cuts[-1]
-            load = self.load(profile[position - 1], position)[first]
+            load = self.load(steps[position - 1], position)[first]
             after = self._values[nodes[position - 1]][first + 1 : first + 1 + len(load)]
             cuts.append(first + 1 + int(np.argmin(np.maximum(load, after))))
         return cuts
 
-    def least_heaviest(self, profile: Profile, load: int) -> int:
+    def least_heaviest(self, steps: Steps, load: int) -> int:
         """Return the least of the most parameters on any stage, over plans of at most ``load`` ticks.
 
         The same recursion with the roles of load and parameters exchanged.
         """
         best = self.start
-        for position, pairs in enumerate(profile, start=1):
+        for position, step in enumerate(steps, start=1):
             self.watch.check()
-            loads = self.load(pairs, position)
+            loads = self.load(step, position)
             weight = np.where(loads <= load, self.band.parameters[:, : loads.shape[1]], NEVER)
             row = np.full_like(best, NEVER)
             np.maximum(weight, windows(best, loads.shape)).min(axis=1, out=row[: self.band.tables.layers])
@@ -192,32 +203,37 @@ class UniformSearch:
             return
         if self._least.get(choice.stages, 0) > self.incumbent.load_cap(choice.rounds):
             return
-        profile = self._profile(choice)
-        rows = self._deep_rows(choice, profile)
-        self._learn(rows, profile)
-        if rows.last_row(profile).min() == NEVER:
+        steps = self._steps(choice)
+        rows = self._deep_rows(choice, steps)
+        self._learn(rows, steps)
+        if rows.last_row(steps).min() == NEVER:
             if self.incumbent.objective == NEVER and self._possible is None:
                 self._possible = PossibleStages(self._new_rows(self.tables.deepest))
         elif self.problem.preset.sync_all_stages:
-            self._with_slowest_sync(rows, profile, choice)
+            self._with_slowest_sync(rows, steps, choice)
         else:
-            self._with_first_sync(rows, profile, choice)
+            self._with_first_sync(rows, steps, choice)
 
-    def _learn(self, rows: UniformRows, profile: Profile) -> None:
+    def _learn(self, rows: UniformRows, steps: Steps) -> None:
         """Keep the least load of a number of stages for all numbers of replicas.
 
-        It is that of the profile itself where one replica stands for all, else that at the cheapest levels, which are
+        It is that of the steps themselves where one replica stands for all, else that at the cheapest levels, which are
         the innermost where nothing gets cheaper outwards. Rows are deep enough for every choice they are shared by, so
-        that what they do not reach is beyond the cap of each.
+        that what they do not reach is beyond the cap of each. Where side constraints look at places, one number of
+        replicas says nothing about another.
         """
-        stages = len(profile)
-        if stages in self._least:
+        stages = len(steps)
+        if stages in self._least or self.tables.filters.by_place:
             return
         if not self.problem.preset.all_replicas:
-            self._least[stages] = int(rows.last_row(profile).min())
+            self._least[stages] = int(rows.last_row(steps).min())
         elif self.tables.monotone and stages in self._seen and self.incumbent.objective < NEVER:
-            self._least[stages] = int(rows.last_row((((0, 0),),) * stages).min())
+            cheapest = tuple((((0, 0),), role) for _, role in steps)
+            self._least[stages] = int(rows.last_row(cheapest).min())
         self._seen.add(stages)
+
+    def _steps(self, choice: OuterChoice) -> Steps:
+        return tuple(zip(self._profile(choice), roles(self.tables, choice.stages, choice.replicas), strict=True))
 
     def _profile(self, choice: OuterChoice) -> Profile:
         width = self.tables.width
@@ -228,7 +244,7 @@ class UniformSearch:
             self._profiles[key] = uniform_profile(self.problem, width, choice.stages, offsets, monotone=monotone)
         return self._profiles[key]
 
-    def _deep_rows(self, choice: OuterChoice, profile: Profile) -> UniformRows:
+    def _deep_rows(self, choice: OuterChoice, steps: Steps) -> UniformRows:
         """Return rows deep enough for every plan that could be better.
 
         Without an incumbent the depth is guessed from a load that is doubled until the best plan stays below it.
@@ -239,7 +255,7 @@ class UniformSearch:
         while True:
             depth = self.tables.deepest_within(guess)
             rows = self._new_rows(depth)
-            if depth >= self.tables.deepest or rows.last_row(profile).min() <= guess:
+            if depth >= self.tables.deepest or rows.last_row(steps).min() <= guess:
                 return rows
             guess *= 2
 
@@ -249,7 +265,7 @@ class UniformSearch:
         depth = self.tables.deepest_within(self.incumbent.load_cap(choice.rounds))
         if magnitude not in self._rows or self._rows[magnitude].band.depth < depth:
             fewest = 1 << (magnitude - 1)
-            most_replicas = max(1, self.problem.cluster.devices // (fewest * self.tables.width))
+            most_replicas = max(1, self.tables.devices // (fewest * self.tables.width))
             least_rounds = -(-self.problem.training.microbatches // most_replicas) + fewest - 1
             deep = self.tables.deepest_within(self.incumbent.load_cap(min(choice.rounds, least_rounds)))
             self._rows[magnitude] = self._new_rows(max(depth, deep))
@@ -262,19 +278,19 @@ class UniformSearch:
         height = self.tables.height(choice.replicas, choice.stages * self.tables.width)
         return self.tables.syncs(parameters, choice.replicas, height)
 
-    def _with_first_sync(self, rows: UniformRows, profile: Profile, choice: OuterChoice) -> None:
+    def _with_first_sync(self, rows: UniformRows, steps: Steps, choice: OuterChoice) -> None:
         """Try each size of the first stage, which alone is waited for."""
-        last = rows.last_row(profile)
+        last = rows.last_row(steps)
         fits = np.flatnonzero(last <= self.incumbent.load_cap(choice.rounds))
         if len(fits) == 0:
             return
         values = last[fits] * choice.rounds + self._syncs(rows.band.parameters[0][fits], choice)
         best = int(np.argmin(values))
         if values[best] < self.incumbent.objective:
-            cuts = rows.cuts(profile, int(fits[best]) + 1)
+            cuts = rows.cuts(steps, int(fits[best]) + 1)
             self.incumbent.offer(int(values[best]), self.tables, _choices(cuts), choice.replicas)
 
-    def _with_slowest_sync(self, rows: UniformRows, profile: Profile, choice: OuterChoice) -> None:
+    def _with_slowest_sync(self, rows: UniformRows, steps: Steps, choice: OuterChoice) -> None:
         """Walk the trade-off between the largest load and the most parameters, as the slowest stage is waited for.
 
         From the least load on, each step forbids all stages as heavy as the best plan's heaviest. It ends when the
@@ -282,18 +298,18 @@ class UniformSearch:
         """
         weights = self.bounds.sync_weights(np.array([choice.stages]), np.array([choice.replicas]), sharded=False)
         least_sync = int(self._syncs(weights, choice)[0])
-        load = int(rows.last_row(profile).min())
+        load = int(rows.last_row(steps).min())
         while load < NEVER and load * choice.rounds + least_sync < self.incumbent.objective:
-            heaviest = rows.least_heaviest(profile, load)
+            heaviest = rows.least_heaviest(steps, load)
             objective = load * choice.rounds + int(self._syncs(np.array([heaviest]), choice)[0])
             if objective < self.incumbent.objective:
                 light = UniformRows(rows.band, self.watch, rows.band.parameters <= heaviest)
-                cuts = light.cuts(profile, int(np.argmin(light.last_row(profile))) + 1)
+                cuts = light.cuts(steps, int(np.argmin(light.last_row(steps))) + 1)
                 self.incumbent.offer(objective, self.tables, _choices(cuts), choice.replicas)
             if load * choice.rounds + least_sync >= self.incumbent.objective:
                 return
             rows = UniformRows(rows.band, self.watch, rows.band.parameters < heaviest)
-            load = int(rows.last_row(profile).min())
+            load = int(rows.last_row(steps).min())
 
 
 def _choices(cuts: list[int]) -> list[StageChoice]:

@@ -6,7 +6,6 @@ import time
 
 from nest.dp.incumbent import Incumbent
 from nest.result import Progress, Report
-from nest.units import NEVER
 
 REPORT_EVERY_S = 0.1
 
@@ -53,5 +52,5 @@ class Watch:
             raise TimeUp
         if self.report is not None and now - self._reported > REPORT_EVERY_S:
             self._reported = now
-            best = self.incumbent.objective
-            self.report(Progress(self.settled, self.total, None if best == NEVER else best))
+            best = self.incumbent.objective if self.incumbent.found else None
+            self.report(Progress(self.settled, self.total, best))

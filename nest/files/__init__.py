@@ -1,6 +1,7 @@
 """Problems, plans and results as files; `docs/file_format.md` describes them."""
 
 from nest.files.certificate_file import certificate_document, proof_document
+from nest.files.objective_file import frontier_document, least_document
 from nest.files.plan_file import (
     ClaimedPlan,
     plan_document,
@@ -19,6 +20,8 @@ __all__ = [
     "ClaimedPlan",
     "apply_settings",
     "certificate_document",
+    "frontier_document",
+    "least_document",
     "plan_document",
     "problem_schema",
     "problem_text",

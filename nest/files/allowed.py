@@ -9,9 +9,11 @@ from nest.files.limits import MOST_COUNT
 from nest.files.words import show
 from nest.problem import Allowed
 
-GRAMMAR = r"^(any|[0-9]{1,10}(\.\.[0-9]{1,10})?(,[0-9]{1,10}(\.\.[0-9]{1,10})?)*)$"
+RANGES = r"[0-9]{1,10}(\.\.[0-9]{1,10})?(,[0-9]{1,10}(\.\.[0-9]{1,10})?)*"
+GRAMMAR = rf"^(any|{RANGES})$"
 WIDEST_RANGE = 65_536
-ADVICE = 'whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included), or "any"'
+RANGES_ADVICE = "whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included)"
+ADVICE = f'{RANGES_ADVICE}, or "any"'
 ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
 
 EVERY_ZERO = frozenset({0, 1, 2, 3})

@@ -43,10 +43,11 @@ def certificate_document(problem: Problem, certificate: Certificate, versions: M
 
 def proof_document(certificate: Certificate) -> dict[str, Any]:
     """Return the verdict of a certificate and what each prover found."""
-    return {"verdict": certificate.finding.value, "provers": [_prover(proof) for proof in certificate.proofs]}
+    return {"verdict": certificate.finding.value, "provers": [prover_document(proof) for proof in certificate.proofs]}
 
 
-def _prover(proof: Proof) -> dict[str, Any]:
+def prover_document(proof: Proof) -> dict[str, Any]:
+    """Return what one prover found, and how."""
     return {
         "name": proof.name,
         "version": proof.version,

@@ -48,6 +48,11 @@ def read_text(path: str | Path, error: type[InvalidProblem]) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8 as `write_bytes` writes bytes."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file through a temporary one beside it, so that it is there whole or not at all.
 
     Links are followed, and what is no regular file (a device, a pipe) is written to, never replaced.
@@ -60,12 +65,12 @@ def write_text(path: str | Path, text: str) -> None:
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         with _naming(path):
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(data)
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with _naming(path):
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(data)
             temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -44,6 +44,8 @@ def item(where: str, index: int | str) -> str:
 
 def _faults(value: object, kind: Any, where: str) -> Iterator[Fault]:
     bare = _arm(value, _bare(kind))
+    if isinstance(value, dict):
+        yield from _tag_faults(value, bare, where)
     if isinstance(value, dict) and isinstance(bare, type) and issubclass(bare, msgspec.Struct):
         yield from _table_faults(value, bare, where)
     elif isinstance(value, dict) and get_origin(bare) is dict:
@@ -60,7 +62,7 @@ def _faults(value: object, kind: Any, where: str) -> Iterator[Fault]:
 
 def _table_faults(table: dict[str, object], kind: type[msgspec.Struct], where: str) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    unknown = [name for name in table if name not in fields]
+    unknown = [name for name in table if name not in (*fields, kind.__struct_config__.tag_field)]
     if kind.__struct_config__.forbid_unknown_fields:
         for name in unknown:
             remedy = meant(name, fields.keys() - table.keys(), f"known keys are {', '.join(fields)}")
@@ -72,12 +74,36 @@ def _table_faults(table: dict[str, object], kind: type[msgspec.Struct], where: s
             yield Fault(key(where, name), missing(name, unknown), _advice(field.type))
 
 
+def _tag_faults(table: dict[str, object], kind: Any, where: str) -> Iterator[Fault]:
+    """Yield the fault of a table that does not say which one of a union of tables it is."""
+    tagged = _tagged(kind)
+    if not tagged:
+        return
+    name = next(iter(tagged.values())).__struct_config__.tag_field or ""
+    remedy = f"give one of {', '.join(tagged)}"
+    if name not in table:
+        yield Fault(key(where, name), missing(name, table), remedy)
+    elif table[name] not in list(tagged):
+        yield Fault(key(where, name), show(table[name]), meant(table[name], tagged, remedy))
+
+
+def _tagged(kind: Any) -> dict[str, type[msgspec.Struct]]:
+    """Return the tables of a union by the tags that tell them apart; nothing for any other type."""
+    arms = _arms(kind)
+    tables = [arm for arm in arms if isinstance(arm, type) and issubclass(arm, msgspec.Struct)] if arms[1:] else []
+    return {str(table.__struct_config__.tag): table for table in tables if table.__struct_config__.tag is not None}
+
+
 def _bare(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _arm(value: object, kind: Any) -> Any:
-    """Return the arm of a union that the value's shape points to, or the type itself if there is none."""
+    """Return the arm of a union that the value's shape or its tag points to, or the type itself if there is none."""
+    if isinstance(value, dict):
+        for tag, table in _tagged(kind).items():
+            if value.get(str(table.__struct_config__.tag_field)) == tag:
+                return table
     shape = list if isinstance(value, list) else dict
     return next((arm for arm in _arms(kind) if get_origin(arm) is shape), kind)
 

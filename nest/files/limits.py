@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 MOST_BYTES = 2**53
 MOST_COUNT = 2**31
@@ -30,5 +30,10 @@ LayerName: TypeAlias = Annotated[
     WholeId | Annotated[str, Meta(min_length=1, max_length=1000)],
     Meta(description="the id of a layer, a whole number or a string"),
 ]
+LayerNames: TypeAlias = Annotated[list[LayerName], Meta(min_length=1, description="a list of layer ids")]
 Text: TypeAlias = Annotated[str, Meta(max_length=10_000, description="a string")]
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
+
+
+class Table(Struct, forbid_unknown_fields=True):
+    """A table of our formats: unknown keys are errors."""

@@ -15,8 +15,7 @@ from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
-from nest.files.limits import Bytes, Count, LayerName, Place, Switch
-from nest.files.schema import Table
+from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table
 from nest.files.words import show
 from nest.plan import Arrangement, Plan, Sharding, ShardingKind, Stage
 from nest.problem import Variant

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed
+from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.model_read import graphs_of
@@ -28,7 +29,7 @@ def problem_of(document: Document) -> Problem:
     """
     tables = document.decode(ProblemFile)
     try:
-        return _problem(tables, Path(document.source).stem)
+        return with_constraints(_problem(tables, Path(document.source).stem), tables.constraints)
     except InvalidProblem as fault:
         raise fault.at(document.source) from None
 

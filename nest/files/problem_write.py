@@ -8,6 +8,7 @@ from pathlib import Path
 from nest.cluster import Cluster
 from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
+from nest.files.constraint_rows import constraint_values
 from nest.files.disk import write_text
 from nest.files.model_write import model_lines
 from nest.files.schema import SCHEMA
@@ -22,7 +23,8 @@ def write_problem(problem: Problem, path: str | Path) -> None:
     Raises
     ------
     InvalidProblem
-        If the format cannot express it: a preset of one's own, or variants that differ in layers or edges.
+        If the format cannot express it: a preset of one's own, a side constraint of one's own, or variants that differ
+        in layers or edges.
     OSError
         If the file cannot be written.
     """
@@ -46,6 +48,8 @@ def _lines(problem: Problem) -> Iterator[str]:
     training = problem.training
     yield from block("[training]", {"microbatches": training.microbatches, "optimizer": training.optimizer})
     yield from block("[choices]", _choices(problem.choices))
+    for constraint in problem.constraints:
+        yield from block("[[constraints]]", constraint_values(constraint))
     yield from model_lines(problem.graphs)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.files.allowed import ADVICE, GRAMMAR, ZERO_ADVICE
+from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
     MOST_LAYERS,
     Bandwidth,
@@ -15,8 +16,10 @@ from nest.files.limits import (
     Capacity,
     Count,
     LayerName,
+    LayerNames,
     Seconds,
     Switch,
+    Table,
     Text,
     WholeId,
 )
@@ -31,12 +34,7 @@ ZeroType: TypeAlias = Annotated[int, Meta(ge=0, le=3)]
 ZeroTypes: TypeAlias = Annotated[
     ZeroType | Annotated[list[ZeroType], Meta(min_length=1)] | Literal["none", "any"], Meta(description=ZERO_ADVICE)
 ]
-LayerNames: TypeAlias = Annotated[list[LayerName], Meta(min_length=1, description="a list of layer ids")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
-
-
-class Table(Struct, forbid_unknown_fields=True):
-    """A table of our formats: unknown keys are errors."""
 
 
 class LevelTable(Table):
@@ -165,6 +163,7 @@ class ProblemFile(Table):
     training: Annotated[TrainingTable, Meta(description="a table of the training")]
     model: Annotated[ModelTable, Meta(description="a table of the model")]
     choices: ChoicesTable = field(default_factory=ChoicesTable)
+    constraints: ConstraintTables = field(default_factory=list)
     name: Text | UnsetType = UNSET
     source: Text = ""
     time_unit_s: Annotated[

@@ -1,0 +1,167 @@
+"""What a side constraint is, and what it may look at.
+
+A *local* constraint looks at one thing at a time: the outer choice, a run of layers, a stage in its pipeline, or a
+stage in its place. Solvers then leave out what it does not admit, and stay exact. A *coupling* constraint ties stages
+together: the judge decides it on the whole plan, and it is posted in the mathematical programme.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nest.problem import Problem, Variant
+from nest.units import Ints, Number
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """An outer choice: the variant, and the numbers of stages and replicas."""
+
+    variant: Variant
+    stages: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Runs ``[first, end)`` of layers, by their places in the order: arrays that broadcast against each other."""
+
+    first: Ints
+    end: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where stages stand.
+
+    Attributes
+    ----------
+    position
+        The how-manieth from the end of the pipeline, from 1 on.
+    start
+        First devices in replica 0: an array that broadcasts against those of a `Run`.
+    devices
+        Of the stage.
+    stride
+        Devices from one replica to the next.
+    """
+
+    position: int
+    start: Ints
+    devices: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole plan as the judge prices it; sequences are by stage, from the first of the pipeline on.
+
+    Attributes
+    ----------
+    outer
+        Variant, stages, replicas.
+    runs
+        First layer and end of each stage, by place in the order.
+    starts, devices
+        First device in replica 0, and number of devices.
+    shardings
+        ZeRO type and degree inside the stage.
+    stride
+        Devices from one replica to the next.
+    loads_s, sync_s, objective_s
+        Seconds that a microbatch keeps each stage busy, of the gradient synchronisation, and of an iteration.
+    recomputes
+        Whether each stage recomputes.
+    iteration
+        Seconds of an iteration, exactly: a multiple of the tick.
+    """
+
+    outer: Outer
+    runs: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
+    devices: tuple[int, ...]
+    shardings: tuple[tuple[int, int], ...]
+    stride: int
+    loads_s: tuple[float, ...]
+    sync_s: float
+    objective_s: float
+    recomputes: tuple[bool, ...]
+    iteration: Fraction
+
+
+class Constraint(ABC):
+    """A side constraint of a problem, a frozen data class.
+
+    Attributes
+    ----------
+    kind
+        Its name in files, and that of the rule which the judge says a plan breaks.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What it asks for, in a few words, as in ``layers 'a' and 'b' share a stage``."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise `nest.errors.InvalidProblem` where the constraint does not go with the problem."""
+
+
+class LocalConstraint(Constraint):
+    """A constraint that each outer choice and each stage keeps or breaks by itself.
+
+    A class overrides what it needs, the first that suffices: the less a hook looks at, the faster the search.
+    """
+
+    def device_limit(self, problem: Problem) -> int:
+        """Return how many devices a plan may use, counted from device 0 on."""
+        return problem.cluster.devices
+
+    def memory_limit(self, problem: Problem) -> Number:
+        """Return how many bytes a stage may take on a device."""
+        return problem.cluster.hbm_bytes
+
+    def admits(self, problem: Problem, outer: Outer) -> bool:
+        """Whether an outer choice is allowed."""
+        return True
+
+    def admits_run(self, problem: Problem, variant: Variant, run: Run) -> Mask:
+        """Return which runs of layers may be a stage, wherever it is."""
+        return _everything(run)
+
+    def admits_stage(self, problem: Problem, variant: Variant, stages: int, position: int, run: Run) -> Mask:
+        """Return which runs of layers may be the ``position``-th from the end of so many stages."""
+        return _everything(run)
+
+    def admits_place(self, problem: Problem, outer: Outer, run: Run, site: Site) -> Mask:
+        """Return which runs of layers may stand where."""
+        return _everything(run)
+
+    def looks_at_place(self, problem: Problem) -> bool:
+        """Whether `admits_place`, where a class has its own, may leave out what no other hook does.
+
+        If not, no search has to know where stages stand.
+        """
+        return True
+
+
+def _everything(run: Run) -> Mask:
+    return np.ones(np.broadcast(run.first, run.end).shape, dtype=bool)
+
+
+class CouplingConstraint(Constraint):
+    """A constraint that ties stages together: decided on whole plans, posted in the mathematical programme."""
+
+    @abstractmethod
+    def broken_by(self, problem: Problem, whole: Whole) -> str | None:
+        """Return how a plan breaks the constraint, in a few words, None where it keeps it."""

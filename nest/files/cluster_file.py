@@ -1,0 +1,268 @@
+"""Clusters: by name, from a file of our own, and from descriptions of networks that other programs write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, UnsetType
+
+from nest.cluster import Cluster
+from nest.errors import InvalidProblem
+from nest.files.disk import read_text
+from nest.files.document import Document
+from nest.files.limits import Bandwidth, Capacity, Count, Seconds, Switch, Table, Text
+from nest.files.words import show
+from nest.hardware import (
+    BANDWIDTHS,
+    LATENCIES,
+    Device,
+    Hardware,
+    LevelFacts,
+    Peaks,
+    Tier,
+    Torus,
+    cluster_named,
+    converted,
+    device_named,
+    parse_shape,
+    system_named,
+)
+from nest.networks import Asked, hardware_of, level_torus
+
+SCHEMA = "nest.cluster/1"
+
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=1e18, description="a number above 0")]
+Factor: TypeAlias = Annotated[float, Meta(ge=1, le=1e6, description="a factor from 1")]
+
+
+class Figures(Table, kw_only=True):
+    """Bandwidth of a device in one direction and latency of a message, each in one unit of several."""
+
+    bandwidth_bytes_per_s: Bandwidth | UnsetType = UNSET
+    bandwidth_gb_per_s: Positive | UnsetType = UNSET
+    bandwidth_gib_per_s: Positive | UnsetType = UNSET
+    bandwidth_gbit_per_s: Positive | UnsetType = UNSET
+    latency_s: Seconds | UnsetType = UNSET
+    latency_ms: Seconds | UnsetType = UNSET
+    latency_us: Seconds | UnsetType = UNSET
+    latency_ns: Seconds | UnsetType = UNSET
+
+
+class TierTable(Figures, kw_only=True):
+    """Links of one kind: inside a node, or of one tier of switches."""
+
+    name: Text = ""
+    oversubscription: Factor = 1.0
+    in_network_reduction: Switch = False
+
+
+class FanoutTable(TierTable, kw_only=True):
+    """One level: how many groups of the level below it joins."""
+
+    fanout: Count
+
+
+class TorusTable(Figures, kw_only=True):
+    """A torus or mesh; bandwidth and latency are those of one link."""
+
+    shape: Annotated[str, Meta(description='a shape, as in "4x4x8"')]
+    wrap: Annotated[
+        bool | list[bool], Meta(description="true, false, or one of them for each axis: whether it closes to a ring")
+    ] = True
+
+
+class DeviceTable(Table, kw_only=True):
+    """A device with figures of one's own; rates are dense, in TFLOP/s."""
+
+    name: Text = "device"
+    hbm_bytes: Capacity | UnsetType = UNSET
+    hbm_gb: Positive | UnsetType = UNSET
+    hbm_gib: Positive | UnsetType = UNSET
+    hbm_gb_per_s: Positive
+    fp32_tflops: Positive | UnsetType = UNSET
+    tf32_tflops: Positive | UnsetType = UNSET
+    bf16_tflops: Positive | UnsetType = UNSET
+    fp16_tflops: Positive | UnsetType = UNSET
+    fp8_tflops: Positive | UnsetType = UNSET
+    link_gb_per_s: Positive | UnsetType = UNSET
+    links: Count | UnsetType = UNSET
+    pcie_gb_per_s: Positive | UnsetType = UNSET
+
+
+class ClusterFile(Table, kw_only=True):
+    """A cluster for `nest`: the kind of device, and one of ``levels``, ``torus`` and ``network``."""
+
+    schema: Annotated[Literal["nest.cluster/1"], Meta(description='"nest.cluster/1", the version read here')]
+    device: Annotated[str | DeviceTable, Meta(description="the name of a device, or a table of its figures")]
+    name: Text = ""
+    devices: Count | UnsetType = UNSET
+    partial: Switch = False
+    levels: (
+        Annotated[
+            list[FanoutTable],
+            Meta(min_length=1, max_length=32, description="a list of 1 to 32 levels, innermost first"),
+        ]
+        | UnsetType
+    ) = UNSET
+    torus: TorusTable | UnsetType = UNSET
+    network: Annotated[str, Meta(min_length=1, description="a file, next to this one")] | UnsetType = UNSET
+    gpus_per_node: Count | UnsetType = UNSET
+    tiers: Annotated[list[TierTable], Meta(min_length=2, description="a list of at least 2 tiers")] | UnsetType = UNSET
+    like: Text = ""
+    root: Text = ""
+    topology: Text = ""
+
+
+def read_cluster(source: str | Path) -> Hardware:
+    """Return a cluster by name (``dgx-h100:512``), or from a file in our format, TOML or JSON.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming file, key, value and remedy.
+    """
+    path = Path(source)
+    if ":" in str(source) and not path.exists() and path.suffix not in (".toml", ".json"):
+        return cluster_named(str(source))
+    document = Document.read(path)
+    document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
+    table = document.decode(ClusterFile)
+    try:
+        return _hardware(table, path)
+    except InvalidProblem as fault:
+        raise (fault if fault.source else fault.at(document.source)) from None
+
+
+def read_network(
+    path: str | Path,
+    *,
+    device: str = "",
+    like: str = "",
+    gpus_per_node: int | None = None,
+    root: str = "",
+    topology: str = "",
+) -> Hardware:
+    """Return a cluster from a file that another program wrote; which kind it is, its content says.
+
+    Parameters
+    ----------
+    device
+        Name of a device of the catalogue; that of ``like`` if empty.
+    like
+        Name of a system whose links the network has; files of schedulers say nothing about bandwidth.
+    gpus_per_node, root, topology
+        What the file does not say, or which part of it is meant.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming file, key, value and remedy.
+    """
+    try:
+        system = system_named(like) if like else None
+        if system is None and not device:
+            raise InvalidProblem("device", "not given", "name a device, or a system that the cluster is like")
+        kind = device_named(device or (system.device if system else ""))
+        asked = Asked(kind, gpus_per_node, system.tiers if system else (), root, topology)
+        return hardware_of(read_text(path, InvalidProblem), asked, Path(path).name)
+    except InvalidProblem as fault:
+        raise (fault if fault.source else fault.at(str(path))) from None
+
+
+def _hardware(table: ClusterFile, path: Path) -> Hardware:
+    given = [name for name in ("levels", "torus", "network") if getattr(table, name) is not UNSET]
+    if len(given) != 1:
+        what = f"both {given[0]} and {given[1]}" if given else "no network"
+        raise InvalidProblem("", what, "give one of levels, torus and network")
+    device = device_named(table.device) if isinstance(table.device, str) else _device(table.device)
+    name = table.name or path.stem
+    if table.torus is not UNSET:
+        return _torus(table, table.torus, device, name)
+    if table.network is not UNSET:
+        return _network(table, table.network, device, name, path)
+    return _levels(table, device, name)
+
+
+def _levels(table: ClusterFile, device: Device, name: str) -> Hardware:
+    assert table.levels is not UNSET
+    if table.devices is UNSET:
+        raise InvalidProblem("devices", "missing", "give the number of devices")
+    rows = [(row, _tier(row, f"levels[{at}]")) for at, row in enumerate(table.levels)]
+    levels = tuple(tier.level(row.fanout) for row, tier in rows)
+    facts = tuple(tier.facts for _, tier in rows)
+    try:
+        cluster = Cluster(table.devices, device.hbm_bytes, levels, name, table.partial)
+    except InvalidProblem as fault:
+        raise InvalidProblem(fault.where.removeprefix("cluster."), fault.problem, fault.remedy) from None
+    return Hardware(device, cluster, facts)
+
+
+def _torus(table: ClusterFile, torus: TorusTable, device: Device, name: str) -> Hardware:
+    shape = parse_shape(torus.shape, "torus.shape")
+    wrap = tuple(torus.wrap) if isinstance(torus.wrap, list) else (torus.wrap,) * len(shape)
+    grid = Torus(shape, wrap, _figure(torus, BANDWIDTHS, "torus"), _figure(torus, LATENCIES, "torus"))
+    if table.devices not in (UNSET, grid.devices):
+        raise InvalidProblem("devices", f"{table.devices}", f"shape {torus.shape} has {grid.devices}")
+    levelling = level_torus(grid, device.hbm_bytes, name=name)
+    facts = (LevelFacts(pair_bytes_per_s=grid.link_bytes_per_s),) * len(levelling.cluster.levels)
+    return Hardware(device, levelling.cluster, facts, levelling.order)
+
+
+def _network(table: ClusterFile, network: str, device: Device, name: str, path: Path) -> Hardware:
+    given = () if table.tiers is UNSET else tuple(_tier(row, f"tiers[{at}]") for at, row in enumerate(table.tiers))
+    if given and table.like:
+        raise InvalidProblem("like", "both like and tiers", "give one of them")
+    tiers = system_named(table.like).tiers if table.like else given
+    count = None if table.gpus_per_node is UNSET else table.gpus_per_node
+    file = path.parent / network
+    text = read_text(file, InvalidProblem)
+    asked = Asked(device, count, tiers, table.root, table.topology)
+    try:
+        hardware = hardware_of(text, asked, name)
+    except InvalidProblem as fault:
+        raise fault.at(str(file)) from None
+    if table.devices not in (UNSET, hardware.cluster.devices):
+        raise InvalidProblem("devices", f"{table.devices}", f"{show(network)} describes {hardware.cluster.devices}")
+    return hardware
+
+
+def _tier(row: TierTable, where: str) -> Tier:
+    return Tier(
+        row.name,
+        0,
+        _figure(row, BANDWIDTHS, where),
+        _figure(row, LATENCIES, where),
+        row.oversubscription,
+        in_network_reduction=row.in_network_reduction,
+    )
+
+
+def _figure(row: Figures, units: Mapping[str, Fraction], where: str) -> float:
+    """Return a figure in bytes/s or seconds, given in exactly one unit."""
+    given = {name: value for name in units if (value := getattr(row, name)) is not UNSET}
+    if len(given) != 1:
+        what = f"both {' and '.join(given)}" if given else f"no {next(iter(units)).partition('_')[0]}"
+        raise InvalidProblem(where, what, f"give one of {', '.join(units)}")
+    ((name, value),) = given.items()
+    return converted(value, units[name])
+
+
+def _device(table: DeviceTable) -> Device:
+    sizes: dict[str, float] = {"hbm_bytes": 1, "hbm_gb": 1e9, "hbm_gib": 2**30}
+    given = {name: value for name in sizes if (value := getattr(table, name)) is not UNSET}
+    if len(given) != 1:
+        what = f"both {' and '.join(given)}" if given else "no memory"
+        raise InvalidProblem("device", what, f"give one of {', '.join(sizes)}")
+    ((name, value),) = given.items()
+    rates = {kind: getattr(table, f"{kind}_tflops") for kind in ("fp32", "tf32", "bf16", "fp16", "fp8")}
+    peaks = Peaks(**{kind: float(rate) * 1e12 for kind, rate in rates.items() if rate is not UNSET})
+    return replace(
+        Device(table.name, peaks, int(float(value) * sizes[name]), table.hbm_gb_per_s * 1e9, "given"),
+        link_bytes_per_s=0.0 if table.link_gb_per_s is UNSET else table.link_gb_per_s * 1e9,
+        links=0 if table.links is UNSET else table.links,
+        pcie_bytes_per_s=0.0 if table.pcie_gb_per_s is UNSET else table.pcie_gb_per_s * 1e9,
+    )
