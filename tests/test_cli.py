@@ -106,7 +106,7 @@ def test_help_is_quick() -> None:
     assert "solve" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["solve", "certify", "evaluate", "show", "versions"])
+@pytest.mark.parametrize("command", ["ablate", "certify", "evaluate", "show", "solve", "versions"])
 def test_every_command_has_help(command: str) -> None:
     """Every command says what it does and which options it takes."""
     result = CliRunner().invoke(cli, [command, "-h"])

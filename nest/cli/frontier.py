@@ -1,0 +1,117 @@
+"""``nest frontier``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nest.cli.exits import ExitCode
+from nest.cli.options import json_option, problem_options, time_limit_option
+from nest.cli.output import (
+    PictureKind,
+    check_files,
+    is_terminal,
+    picture_kind,
+    print_json,
+    screen,
+    writable_directory,
+)
+from nest.cli.reading import problem_from
+
+if TYPE_CHECKING:
+    from nest.certify import Proof
+    from nest.objectives import Frontier
+    from nest.objectives.frontier import Advance
+
+
+@click.command("frontier")
+@problem_options
+@time_limit_option("Stop after S seconds, with the points found: those with the most devices.")
+@click.option("--certify", is_flag=True, help="Have the optimality checker confirm that nothing beats the front.")
+@click.option("--csv", "table", metavar="FILE.csv", type=click.Path(path_type=Path), help="Write the points as CSV.")
+@click.option("--plot", "picture", metavar="FILE", type=click.Path(path_type=Path), help="Draw a .png or .svg.")
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="Write the plan of each point into DIR."
+)
+@json_option
+def frontier_command(
+    *,
+    problem_path: Path,
+    preset: str | None,
+    settings: tuple[str, ...],
+    time_limit: float | None,
+    certify: bool,
+    table: Path | None,
+    picture: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Show every trade-off of devices and time, and prove that there is no other.
+
+    Each row is the fastest plan with so many devices or fewer, and no plan with fewer is as fast.
+    """
+    from nest.objectives import frontier
+
+    check_files(problem_path, {"--csv": table, "--plot": picture})
+    kind = None if picture is None else picture_kind(picture)
+    problem = problem_from(problem_path, preset, settings)
+    if output is not None:
+        writable_directory(output)
+    with _progress(quiet=as_json) as report:
+        front = frontier(problem, time_limit_s=time_limit, report=report)
+    _write(front, table, picture, kind, output)
+    _print(front, time_limit, certify=certify, as_json=as_json)
+    if front.points:
+        return ExitCode.OK
+    return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT
+
+
+def _progress(*, quiet: bool) -> AbstractContextManager[Advance | None]:
+    """Return a progress bar where a person looks on and did not ask for quiet."""
+    if quiet or not is_terminal(sys.stderr):
+        return nullcontext()
+    from nest.report.progress import RowsBar
+
+    return RowsBar(what="devices")
+
+
+def _print(front: Frontier, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:
+    from nest.explain import explain
+    from nest.objectives import confirm_claims
+
+    proofs: tuple[Proof, ...] = confirm_claims(front.claims(), time_limit_s) if certify else ()
+    explanation = explain(front.problem) if front.complete and not front.points else None
+    if as_json:
+        from nest.files import frontier_document
+        from nest.provenance import versions
+
+        print_json(frontier_document(front, versions(), proofs, explanation))
+    else:
+        from nest.report.objectives import frontier_text
+
+        click.echo(frontier_text(front, screen(), proofs, explanation))
+
+
+def _write(
+    front: Frontier, table: Path | None, picture: Path | None, kind: PictureKind | None, directory: Path | None
+) -> None:
+    """Write the files that were asked for; a picture of no point is none."""
+    from nest.files import write_plan
+    from nest.files.disk import write_bytes, write_text
+
+    if table is not None:
+        from nest.report.objectives import frontier_csv
+
+        write_text(table, frontier_csv(front))
+    if picture is not None and kind is not None and front.points:
+        from nest.report.frontier_plot import frontier_plot
+
+        write_bytes(picture, frontier_plot(front, kind))
+    if directory is not None:
+        digits = len(str(front.problem.cluster.devices))
+        for point in front.points:
+            write_plan(point.plan, directory / f"devices-{point.devices:0{digits}d}.json")

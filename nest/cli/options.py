@@ -1,0 +1,53 @@
+"""Options and arguments that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PRESETS = ("artifact", "paper", "default")
+
+
+def json_option(command: Command) -> Command:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")(command)
+
+
+def problem_options(command: Command) -> Command:
+    """Add the argument PROBLEM and what changes the problem that is read: ``--preset`` and ``--set``."""
+    for option in (
+        click.option(
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Change a choice, as in --set zero=none."
+        ),
+        click.option("--preset", type=click.Choice(PRESETS), help="Price plans by this preset, not by the problem's."),
+        click.argument("problem_path", metavar="PROBLEM", type=click.Path(path_type=Path)),
+    ):
+        command = option(command)
+    return command
+
+
+def time_limit_option(text: str) -> Callable[[Command], Command]:
+    """Return what adds ``--time-limit``, explained by ``text``."""
+    return click.option("--time-limit", metavar="S", type=float, callback=positive("seconds"), help=text)
+
+
+def plan_output_option(text: str) -> Callable[[Command], Command]:
+    """Return what adds ``-o``, a file for a plan, explained by ``text``."""
+    return click.option("-o", "--output", metavar="PLAN.json", type=click.Path(path_type=Path), help=text)
+
+
+def positive(what: str) -> Callable[[click.Context, click.Parameter, float | None], float | None]:
+    """Return what refuses a number of ``what`` that is not finite and above 0."""
+
+    def checked(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+        if value is not None and not (value > 0 and isfinite(value)):
+            raise click.BadParameter(f"{value} is not a finite number of {what} above 0")
+        return value
+
+    return checked

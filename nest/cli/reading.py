@@ -1,0 +1,84 @@
+"""What commands do before they can answer: read the problem, solve it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nest.cli.output import is_terminal
+from nest.errors import InvalidProblem
+
+if TYPE_CHECKING:
+    from nest.families import Description
+    from nest.problem import Problem
+    from nest.result import Report, Result
+    from nest.solve import Backend
+
+
+def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
+    """Read a problem, with the preset and the settings that were typed.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the file; also if its times cannot be counted in ticks.
+    """
+    from nest.cost.scale import scale_of
+    from nest.files import apply_settings, read_problem
+    from nest.presets import preset_named
+
+    problem = read_problem(path)
+    if preset is not None:
+        problem = problem.with_preset(preset_named(preset))
+    problem = apply_settings(problem, settings)
+    try:
+        scale_of(problem)
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+    return problem
+
+
+def model_from(path: Path, vocabulary: int | None) -> Description | None:
+    """Read a model, or return None if the file is none; whoever reads it next says what is wrong with it.
+
+    A pipe is none, since it can be read only once.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the file.
+    """
+    if not path.is_file():
+        return None
+    from nest.families import describe, is_model
+    from nest.files.disk import read_text
+
+    try:
+        text = read_text(path, InvalidProblem)
+    except InvalidProblem:
+        return None
+    try:
+        return describe(text, vocabulary) if is_model(text) else None
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+
+
+def solved(problem: Problem, time_limit_s: float | None, *, quiet: bool, backend: Backend = "auto") -> Result:
+    """Solve a problem, with a progress bar where a person looks on and did not ask for quiet."""
+    from nest.solve import solve
+
+    with searching(problem, quiet=quiet) as report:
+        return solve(problem, backend=backend, time_limit_s=time_limit_s, report=report)
+
+
+def searching(problem: Problem, *, quiet: bool) -> AbstractContextManager[Report | None]:
+    """Return a progress bar for searches where a person looks on and did not ask for quiet."""
+    if quiet or not is_terminal(sys.stderr):
+        return nullcontext()
+    from nest.cost.scale import scale_of
+    from nest.report.progress import ProgressBar
+
+    return ProgressBar(scale_of(problem).time)

@@ -1,0 +1,67 @@
+"""``nest show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nest.cli.exits import ExitCode
+from nest.cli.options import json_option, problem_options
+from nest.cli.output import print_json, screen
+from nest.cli.reading import model_from, problem_from
+
+if TYPE_CHECKING:
+    from nest.families import Description
+
+
+@click.command("show")
+@problem_options
+@click.option(
+    "--vocab",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Tokens of a model's vocabulary, where its file leaves them to a tokenizer.",
+)
+@json_option
+def show_command(
+    *, problem_path: Path, preset: str | None, settings: tuple[str, ...], vocab: int | None, as_json: bool
+) -> int:
+    """Show what was read from a problem, or from a model.
+
+    Of a problem that is its model, cluster, training and choices, and how many plans fit on the devices; of a model
+    (a config.json, arguments of Megatron-LM, and others) its layers, and its parameters by component.
+    """
+    model = model_from(problem_path, vocab)
+    if model is not None:
+        _only_of_problems("--preset", preset)
+        _only_of_problems("--set", settings)
+        _show_model(model, as_json=as_json)
+        return ExitCode.OK
+    if vocab is not None:
+        raise click.UsageError("'--vocab' is for models; this is a problem.")
+    problem = problem_from(problem_path, preset, settings)
+    if as_json:
+        from nest.report.facts import problem_facts
+
+        print_json(problem_facts(problem))
+    else:
+        from nest.report.terminal import problem_text
+
+        click.echo(problem_text(problem, screen()))
+    return ExitCode.OK
+
+
+def _show_model(model: Description, *, as_json: bool) -> None:
+    from nest.report.model import model_facts, model_text
+
+    if as_json:
+        print_json(model_facts(model))
+    else:
+        click.echo(model_text(model, screen()))
+
+
+def _only_of_problems(option: str, value: object) -> None:
+    if value:
+        raise click.UsageError(f"'{option}' is for problems; this is a model.")
