@@ -34,6 +34,8 @@ class Preset:
         Wait for the gradient synchronisation of the slowest stage, instead of that of the first stage.
     sync_sharded
         Under ZeRO-3 inside the stage synchronise the shard only, not all parameters.
+    sync_factor
+        What gradient synchronisation is multiplied with besides: 1, or 0 where it shall be free (`nest.ablate`).
     """
 
     name: str
@@ -43,10 +45,11 @@ class Preset:
     all_replicas: bool
     sync_all_stages: bool
     sync_sharded: bool
+    sync_factor: float
 
 
-ARTIFACT = Preset("artifact", 1e-3, "first", "backward", False, False, False)
-PAPER = Preset("paper", 1.0, "block", "forward", True, True, True)
+ARTIFACT = Preset("artifact", 1e-3, "first", "backward", False, False, False, 1.0)
+PAPER = Preset("paper", 1.0, "block", "forward", True, True, True, 1.0)
 PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER)}
 
 

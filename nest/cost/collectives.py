@@ -55,7 +55,7 @@ def sync_s(cluster: Cluster, preset: Preset, replicas: int, height: int, size: B
     for level in cluster.levels[1:height]:
         total = total + (2 * (size / level.bandwidth_bytes_per_s + level.latency_s) + low)
         low = low + total
-    return total * preset.network_factor
+    return total * (preset.network_factor * preset.sync_factor)
 
 
 def sync_height(cluster: Cluster, replicas: int, stride: int) -> int:

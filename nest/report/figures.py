@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nest.cost.schedule import rounds
-from nest.evaluate import Evaluation
+from nest.evaluate import Evaluation, evaluate
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.units import Number
@@ -28,6 +28,11 @@ class PricedPlan:
         """Return the plan with its price, or None if it has none."""
         ticks = evaluation.objective_ticks
         return None if ticks is None else cls(problem, plan, evaluation, ticks)
+
+    @classmethod
+    def judged(cls, problem: Problem, plan: Plan | None) -> PricedPlan | None:
+        """Return the plan with its price as the judge has it, or None if there is none of either."""
+        return None if plan is None else cls.of(problem, plan, evaluate(problem, plan))
 
     def seconds(self, ticks: int) -> float:
         """Return ticks in seconds."""

@@ -48,11 +48,15 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; one that ``folds`` goes on in the next line where the screen is too narrow."""
+    """A column of a table.
+
+    One that ``folds`` goes on in the next line where the screen is too narrow, but is ``least`` characters wide.
+    """
 
     header: str
     number: bool = False
     folds: bool = False
+    least: int = 0
 
 
 def ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], emphasised: Container[int] = ()) -> Table:
@@ -64,7 +68,7 @@ def ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], emphas
             justify="right" if column.number else "left",
             overflow="fold",
             no_wrap=not column.folds,
-            min_width=None if column.folds else max(map(cell_len, (column.header, *cells))),
+            min_width=column.least if column.folds else max(map(cell_len, (column.header, *cells))),
         )
     for at, row in enumerate(rows):
         table.add_row(*row, style="bold" if at in emphasised else "")

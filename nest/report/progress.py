@@ -1,4 +1,4 @@
-"""A progress bar for searches that take long enough to make a person wonder."""
+"""Progress bars for what takes long enough to make a person wonder."""
 
 from __future__ import annotations
 
@@ -30,15 +30,7 @@ class ProgressBar:
 
     def __init__(self, time_scale: TimeScale, console: Console | None = None, patience_s: float = 1.0) -> None:
         self._time_scale = time_scale
-        self._bar = Bar(
-            TextColumn("searching"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=console or Console(stderr=True),
-            transient=True,
-        )
+        self._bar = _bar("searching", console)
         self._task = self._bar.add_task("")  # its clock runs from here, drawn or not
         self._draw_from = time.perf_counter() + patience_s
 
@@ -62,3 +54,44 @@ class ProgressBar:
             description="" if best is None else f"best {duration(self._time_scale.seconds(best))}",
         )
         self._bar.start()
+
+
+class RowsBar:
+    """Shows how many rows of a study are done while its ``with`` block runs, and leaves nothing behind.
+
+    Parameters
+    ----------
+    console
+        As of `ProgressBar`.
+    what
+        What is counted.
+    """
+
+    def __init__(self, console: Console | None = None, what: str = "rows") -> None:
+        self._bar = _bar(what, console)
+        self._task = self._bar.add_task("")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of the rows that are done."""
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def _bar(what: str, console: Console | None) -> Bar:
+    return Bar(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console or Console(stderr=True),
+        transient=True,
+    )

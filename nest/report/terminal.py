@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nest.certificate import Outcome
 from nest.certify import Certificate, Finding, Proof
-from nest.evaluate import Evaluation, Violation, evaluate
+from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
@@ -40,7 +40,7 @@ _FINDINGS = {
 
 _FINDING_STYLES = {Finding.OPTIMAL: "green", Finding.UNDECIDED: "yellow"}
 
-_STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow", Status.INFEASIBLE: "red", Status.UNKNOWN: "red"}
+_STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow"}
 
 
 def solution_text(
@@ -51,33 +51,28 @@ def solution_text(
     explanation: Explanation | None = None,
 ) -> str:
     """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none."""
-    priced = None
-    if result.plan is not None:
-        priced = PricedPlan.of(problem, result.plan, evaluate(problem, result.plan))
     summary = Summary()
-    summary.add("Problem", _title(problem))
-    summary.add("Status", _status(result), _STYLES[result.status])
-    parts = _plan_parts(priced, summary)
+    summary.add("Problem", title(problem))
+    summary.add("Status", _status(result), _STYLES.get(result.status, "red"))
+    parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
     summary.add("Bound", _bound(result))
-    if explanation is not None:
-        summary.add("Conflict", ", ".join(explanation.conflict))
-        summary.extend("Helps", (relaxation.text for relaxation in explanation.relaxations))
+    explain_into(summary, explanation)
     summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
     if certificate is not None:
-        summary.extend("Proof", map(_proof, certificate.proofs))
+        summary.extend("Proof", map(proof_text, certificate.proofs))
     return render(screen, *parts, summary.table)
 
 
 def certificate_text(problem: Problem, certificate: Certificate, screen: Screen) -> str:
     """Return what the provers found about a plan, and the plan: the better one where there is one."""
     plan = certificate.better or certificate.plan
-    priced = None if plan is None else PricedPlan.of(problem, plan, evaluate(problem, plan))
+    priced = PricedPlan.judged(problem, plan)
     summary = Summary()
-    summary.add("Problem", _title(problem))
+    summary.add("Problem", title(problem))
     summary.add("Verdict", _finding(certificate), _FINDING_STYLES.get(certificate.finding, "red"))
-    parts = _plan_parts(priced, summary)
+    parts = plan_parts(priced, summary)
     summary.extend("Broken", _broken(certificate.violations), "red")
-    summary.extend("Proof", map(_proof, certificate.proofs))
+    summary.extend("Proof", map(proof_text, certificate.proofs))
     summary.extend("Detail", (f"{proof.name}: {proof.detail}" for proof in certificate.proofs))
     return render(screen, *parts, summary.table)
 
@@ -94,9 +89,9 @@ def verdict_text(
     """
     priced = PricedPlan.of(problem, plan, evaluation)
     summary = Summary()
-    summary.add("Problem", _title(problem))
+    summary.add("Problem", title(problem))
     summary.add("Verdict", _verdict(evaluation), "green" if evaluation.legal else "red")
-    parts = _plan_parts(priced, summary)
+    parts = plan_parts(priced, summary)
     summary.extend("Broken", _broken(evaluation.violations), "red")
     claims = [_differing(claim) for claim in differences(priced, objective)]
     summary.extend("Differs", _shortened(claims), "yellow")
@@ -117,7 +112,15 @@ def problem_text(problem: Problem, screen: Screen) -> str:
     return render(screen, summary.table, "", _level_table(problem), "", _variant_table(facts), _WIDTHS_NOTE)
 
 
-def _title(problem: Problem) -> str:
+def explain_into(summary: Summary, explanation: Explanation | None) -> None:
+    """Add to a summary why there is no plan, and what helps, where there is none."""
+    if explanation is not None:
+        summary.add("Conflict", ", ".join(explanation.conflict))
+        summary.extend("Helps", (relaxation.text for relaxation in explanation.relaxations))
+
+
+def title(problem: Problem) -> str:
+    """Return what a summary says of the problem: its name, devices and preset."""
     return f"{problem.name} on {counted(problem.cluster.devices, 'device')}, preset {problem.preset.name}"
 
 
@@ -129,6 +132,8 @@ def _status(result: Result) -> str:
         return f"feasible, not proven optimal{why}"
     if result.status is Status.INFEASIBLE:
         return f"infeasible{why}"
+    if result.status is Status.NONE_BETTER:
+        return f"none better{why}"
     return f"unknown, no plan found yet{why}"
 
 
@@ -154,7 +159,7 @@ def _finding(certificate: Certificate) -> str:
     return f"refuted: the plan above is {duration(gained)} ({100 * (old - new) / old:.3g} %) faster"
 
 
-def _proof(proof: Proof) -> str:
+def proof_text(proof: Proof) -> str:
     """Say what one prover found, and in how much time."""
     words = {
         Outcome.PROVEN: "confirmed by",
@@ -187,8 +192,8 @@ def _shortened(lines: Sequence[str]) -> Iterator[str]:
         yield f"and {len(lines) - _SHOWN_LINES} more"
 
 
-def _plan_parts(priced: PricedPlan | None, summary: Summary) -> list[RenderableType]:
-    """Return the table of a plan, and add its figures to the summary."""
+def plan_parts(priced: PricedPlan | None, summary: Summary) -> list[RenderableType]:
+    """Return the table of a plan, and add its figures to the summary; nothing of either where there is no plan."""
     if priced is None:
         return []
     plan, problem = priced.plan, priced.problem

@@ -1,0 +1,140 @@
+"""Answers to other objectives than time: as text for a person, a front also as CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+from nest.certificate import Outcome
+from nest.certify import Proof
+from nest.explain import Explanation
+from nest.objectives import Frontier, Least, Point, amount_text, seconds_text
+from nest.report.figures import PricedPlan
+from nest.report.format import count, counted, duration, short_widths, size
+from nest.report.layout import Column, Screen, Summary, render, ruled_table
+from nest.report.terminal import explain_into, plan_parts, proof_text, title
+from nest.result import Status
+
+_STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow"}
+
+_WIDTHS_NOTE = "Widths: tensor x expert x context. Device time: of an iteration, all devices."
+
+
+def least_text(
+    least: Least, screen: Screen, proofs: Sequence[Proof] = (), explanation: Explanation | None = None
+) -> str:
+    """Return the plan with the least of a quantity, what is proven about it, or why there is none."""
+    result, problem = least.result, least.amounts.problem
+    summary = Summary()
+    summary.add("Problem", title(problem))
+    what = "the fewest devices" if least.quantity == "devices" else "the least memory on each device"
+    summary.add("Asked for", f"{what}, an iteration taking at most {seconds_text(least.time_at_most_s)}")
+    summary.add("Status", _status(least), _STYLES.get(result.status, "red"))
+    parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
+    explain_into(summary, explanation)
+    summary.extend("Proven", (claim.text for claim in least.claims()))
+    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
+    summary.extend("Proof", map(proof_text, proofs))
+    return render(screen, *parts, summary.table)
+
+
+def frontier_text(
+    frontier: Frontier, screen: Screen, proofs: Sequence[Proof] = (), explanation: Explanation | None = None
+) -> str:
+    """Return a front as a table, a point a row, with what is proven below it."""
+    problem, points = frontier.problem, frontier.points
+    summary = Summary()
+    summary.add("Problem", title(problem))
+    style = "red" if not points else "green" if frontier.complete else "yellow"
+    summary.add("Status", _frontier_status(frontier), style)
+    explain_into(summary, explanation)
+    summary.add("Solver", f"dp, {duration(frontier.wall_s)}")
+    summary.extend("Proof", _proofs(frontier, proofs))
+    if not points:
+        return render(screen, summary.table)
+    columns = [Column("Devices", number=True), Column("Iteration", number=True), Column("Device time", number=True)]
+    columns += [Column("Memory", number=True), Column("Widths"), Column("Stages", number=True)]
+    columns += [Column("Replicas", number=True), Column("ZeRO")]
+    table = ruled_table(columns, [_cells(frontier, point) for point in points])
+    return render(screen, table, "", _WIDTHS_NOTE, "", summary.table)
+
+
+def frontier_csv(frontier: Frontier) -> str:
+    """Return a front as CSV, a point a row: devices, seconds, bytes, and what the plan decides once."""
+    text = StringIO()
+    names = ("tensor", "expert", "context", "sequence", "microbatch")
+    figures = ("devices", "objective_s", "objective_ticks", "device_s", "memory_bytes", "proven")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*figures, *names, "stages", "replicas", "zero"])
+    for point in frontier.points:
+        seconds, plan = frontier.time.seconds(point.ticks), point.plan
+        row = [point.devices, seconds, point.ticks, point.devices * seconds, point.memory_bytes, point.proven]
+        row += [getattr(plan.variant, name) for name in names]
+        writer.writerow([*row, len(plan.stages), plan.replicas, _zero(point)])
+    return text.getvalue()
+
+
+def _status(least: Least) -> str:
+    """Say how good the plan is, or why there is none."""
+    result = least.result
+    less = "fewer devices" if least.quantity == "devices" else "less memory"
+    if result.status is Status.OPTIMAL:
+        return f"optimal: proven, no plan with {less} keeps the time, none with as {_much(least)} is faster"
+    why = f": {result.reason}" if result.reason else ""
+    if least.proven:
+        return f"feasible: proven, no plan with {less} keeps the time; a faster one may exist{why}"
+    if result.status is Status.FEASIBLE:
+        sizes = "" if least.size_below is None else f", {amount_text(least.quantity, least.size_below)} are too few"
+        return f"feasible, not proven the least{sizes}{why}"
+    return f"{result.status.value}{why}"
+
+
+def _much(least: Least) -> str:
+    return "many" if least.quantity == "devices" else "much"
+
+
+def _frontier_status(frontier: Frontier) -> str:
+    """Say whether points are missing, and what is proven of those that are there."""
+    points, why = frontier.points, f": {frontier.reason}" if frontier.reason else ""
+    if frontier.complete and points:
+        return "complete: proven, no plan is faster without more devices, or has fewer without being slower"
+    if frontier.complete:
+        return f"infeasible{why}"
+    if not points:
+        return f"unknown, no point found yet{why}"
+    rest = "" if points[0].proven else f"; with {points[0].devices} devices, fewer may be as fast"
+    return f"from {count(frontier.settled_from)} devices on{rest}{why}"
+
+
+def _proofs(frontier: Frontier, proofs: Sequence[Proof]) -> Iterator[str]:
+    """Yield how many claims the checker confirmed, and those that it could not decide."""
+    if proofs:
+        confirmed, wall_s = [proof.outcome is Outcome.PROVEN for proof in proofs], sum(proof.wall_s for proof in proofs)
+        name = f"{proofs[0].name} {proofs[0].version}"
+        yield f"{sum(confirmed)} of {counted(len(proofs), 'claim')} confirmed by {name}, {duration(wall_s)}"
+        undecided = zip(frontier.claims(), confirmed, strict=True)
+        yield from (f"not decided: {claim.text}" for claim, holds in undecided if not holds)
+
+
+def _cells(frontier: Frontier, point: Point) -> list[str]:
+    seconds, plan = frontier.time.seconds(point.ticks), point.plan
+    return [
+        count(point.devices),
+        duration(seconds, aligned=True),
+        _device_time(point.devices * seconds),
+        size(point.memory_bytes, aligned=True),
+        short_widths(plan.variant),
+        count(len(plan.stages)),
+        count(plan.replicas),
+        _zero(point) or "-",
+    ]
+
+
+def _device_time(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else duration(seconds, aligned=True)
+
+
+def _zero(point: Point) -> str:
+    """Return the ZeRO types that stages take, as in ``1,3``."""
+    return ",".join(str(zero) for zero in sorted({stage.sharding.zero for stage in point.plan.stages} - {0}))
