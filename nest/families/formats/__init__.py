@@ -1,0 +1,1 @@
+"""Model descriptions of other tools, one module per format."""

@@ -1,0 +1,1 @@
+"""Hugging Face ``config.json``: which class reads it, what that class fixes, and the model that comes out."""
