@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from nest.cluster import Cluster
 from nest.errors import InvalidProblem
@@ -115,6 +115,7 @@ class Choices:
         return self.sequence is None or variant.sequence == self.sequence
 
 
+@runtime_checkable
 class SideConstraint(Protocol):
     """What a problem asks of its side constraints; `nest.constraints.Constraint` is what they are."""
 
@@ -172,6 +173,8 @@ class Problem:
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
         for constraint in self.constraints:
+            if not isinstance(constraint, SideConstraint):
+                raise InvalidProblem("constraints", f"{constraint!r} is none", "give objects of nest.constraints")
             constraint.check(self)
 
     @cached_property

@@ -97,7 +97,7 @@ class ClusterFile(Table, kw_only=True):
     """A cluster for `nest`: the kind of device, and one of ``levels``, ``torus`` and ``network``."""
 
     schema: Annotated[Literal["nest.cluster/1"], Meta(description='"nest.cluster/1", the version read here')]
-    device: Annotated[str | DeviceTable, Meta(description="the name of a device, or a table of its figures")]
+    device: Annotated[str | dict[str, float | str], Meta(description="the name of a device, or a table of its figures")]
     name: Text = ""
     devices: Count | UnsetType = UNSET
     partial: Switch = False
@@ -132,7 +132,9 @@ def read_cluster(source: str | Path) -> Hardware:
     document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
     table = document.decode(ClusterFile)
     try:
-        return _hardware(table, path)
+        named = isinstance(table.device, str)
+        own = None if named else _device(document.convert(table.device, DeviceTable, "device"))
+        return _hardware(table, own or device_named(str(table.device)), path)
     except InvalidProblem as fault:
         raise (fault if fault.source else fault.at(document.source)) from None
 
@@ -173,12 +175,11 @@ def read_network(
         raise (fault if fault.source else fault.at(str(path))) from None
 
 
-def _hardware(table: ClusterFile, path: Path) -> Hardware:
+def _hardware(table: ClusterFile, device: Device, path: Path) -> Hardware:
     given = [name for name in ("levels", "torus", "network") if getattr(table, name) is not UNSET]
     if len(given) != 1:
         what = f"both {given[0]} and {given[1]}" if given else "no network"
         raise InvalidProblem("", what, "give one of levels, torus and network")
-    device = device_named(table.device) if isinstance(table.device, str) else _device(table.device)
     name = table.name or path.stem
     if table.torus is not UNSET:
         return _torus(table, table.torus, device, name)

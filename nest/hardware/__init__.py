@@ -1,0 +1,33 @@
+"""Devices and clusters with sourced figures; `docs/clusters.md` lists them."""
+
+from nest.hardware.device import DTYPES, Device, Peaks
+from nest.hardware.devices import DEVICES
+from nest.hardware.named import catalogue, cluster_named, device_named, system_named
+from nest.hardware.quantities import BANDWIDTHS, LATENCIES, converted
+from nest.hardware.setup import Hardware, LevelFacts, Tier, stack
+from nest.hardware.systems import PODS, SYSTEMS, Pod, System
+from nest.hardware.torus import Torus, parse_shape
+
+__all__ = [
+    "BANDWIDTHS",
+    "DEVICES",
+    "DTYPES",
+    "LATENCIES",
+    "PODS",
+    "SYSTEMS",
+    "Device",
+    "Hardware",
+    "LevelFacts",
+    "Peaks",
+    "Pod",
+    "System",
+    "Tier",
+    "Torus",
+    "catalogue",
+    "cluster_named",
+    "converted",
+    "device_named",
+    "parse_shape",
+    "stack",
+    "system_named",
+]

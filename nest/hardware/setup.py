@@ -1,0 +1,155 @@
+"""A cluster with its devices: what a description of hardware, named or read, comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+
+from nest.cluster import Cluster, Level
+from nest.errors import InvalidProblem
+from nest.hardware.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFacts:
+    """What is known of a level beyond what a transfer across it costs.
+
+    Parameters
+    ----------
+    oversubscription
+        By how much the bandwidth of the links exceeds that of the level, because devices share the way up.
+    pair_bytes_per_s
+        What one pair of devices gets when all others are idle, per direction: less than the level's bandwidth where a
+        device reaches each other one by a link of its own, more where the way is oversubscribed.
+    in_network_reduction
+        Whether switches of the level can add (SHARP).
+    source
+        Where the figures are from.
+    """
+
+    oversubscription: float = 1.0
+    pair_bytes_per_s: float = inf
+    in_network_reduction: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Devices of one kind on a levelled network.
+
+    Parameters
+    ----------
+    device
+        Its figures; ``cluster.hbm_bytes`` is its memory.
+    cluster
+        The levels; oversubscription is part of their bandwidth.
+    facts
+        One for each level.
+    order
+        Name of the device at each place on the line; empty where devices have no names.
+    notes
+        What the levels do not say, for people to read.
+
+    Raises
+    ------
+    InvalidProblem
+        If there is not one fact a level, or not one name a device.
+    """
+
+    device: Device
+    cluster: Cluster
+    facts: tuple[LevelFacts, ...]
+    order: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.facts) != len(self.cluster.levels):
+            raise InvalidProblem("cluster", f"{len(self.facts)} facts", f"give {len(self.cluster.levels)}, one a level")
+        if self.order and len(self.order) != self.cluster.devices:
+            raise InvalidProblem("cluster", f"{len(self.order)} names", f"give {self.cluster.devices}, one a device")
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A kind of link, before the number of devices is known.
+
+    Parameters
+    ----------
+    name
+        For people to read.
+    group
+        Devices under one full group; 0 where it takes all there are.
+    link_bytes_per_s
+        Bandwidth of one device in one direction, not oversubscribed.
+    latency_s
+        Of one message.
+    oversubscription
+        The level's bandwidth is that of the links divided by this.
+    pair_bytes_per_s, in_network_reduction, source
+        As in `LevelFacts`; a pair has the whole link unless said otherwise.
+
+    Raises
+    ------
+    InvalidProblem
+        If a figure is out of range.
+    """
+
+    name: str
+    group: int
+    link_bytes_per_s: float
+    latency_s: float
+    oversubscription: float = 1.0
+    pair_bytes_per_s: float = 0.0
+    in_network_reduction: bool = False
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.link_bytes_per_s < inf or not 0 <= self.latency_s < inf or not 1 <= self.oversubscription < inf:
+            what = f"{self.link_bytes_per_s!r} bytes/s, {self.latency_s!r} s, oversubscribed {self.oversubscription!r}"
+            raise InvalidProblem(f"tier {self.name!r}", what, "give bytes/s above 0, seconds from 0, a factor from 1")
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Bandwidth of a device in one direction when all use the level at once."""
+        return self.link_bytes_per_s / self.oversubscription
+
+    @property
+    def facts(self) -> LevelFacts:
+        """What the level itself does not hold."""
+        pair = self.pair_bytes_per_s or self.link_bytes_per_s
+        return LevelFacts(self.oversubscription, pair, self.in_network_reduction, self.source)
+
+    def level(self, fanout: int) -> Level:
+        """Return the level that joins so many groups."""
+        return Level(fanout, self.bandwidth_bytes_per_s, self.latency_s, self.name)
+
+
+def stack(tiers: Sequence[Tier], devices: int) -> tuple[tuple[Level, ...], tuple[LevelFacts, ...], bool]:
+    """Return the levels that so many devices fill, with their facts, and whether the last groups are incomplete.
+
+    Levels above the one that holds all devices are left out; the topmost is only as wide as it needs to be.
+
+    Raises
+    ------
+    InvalidProblem
+        If the tiers hold fewer devices.
+    """
+    levels: list[Level] = []
+    facts: list[LevelFacts] = []
+    size = 1
+    for tier in tiers:
+        group = tier.group or devices
+        if size >= devices and levels:
+            break
+        fanout = -(-min(group, devices) // size)
+        if tier.group % size:
+            raise InvalidProblem(
+                "cluster", f"groups of {group} above groups of {size}", "let each size divide the next"
+            )
+        levels.append(tier.level(fanout))
+        facts.append(tier.facts)
+        size *= fanout
+    if size < devices:
+        raise InvalidProblem("cluster", f"{devices} devices", f"give at most {size}")
+    return tuple(levels), tuple(facts), prod(level.fanout for level in levels) != devices

@@ -1,0 +1,229 @@
+"""From the text of a network description, of whatever kind, to devices on levels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from nest.cluster import Cluster
+from nest.errors import InvalidProblem
+from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, stack
+from nest.networks.fabric import read_ibnetdiscover
+from nest.networks.graphs import read_graph
+from nest.networks.hostfile import read_hostfile
+from nest.networks.labels import read_node_labels, read_topograph, read_tpu_labels
+from nest.networks.levelling import MESSAGE_BYTES, ClassGap, Levelling, level_network, level_pairs
+from nest.networks.matrix import read_nvidia_smi, read_rocm_smi
+from nest.networks.nccl_xml import read_nccl_xml
+from nest.networks.simulators import read_astra_sim, read_htsim, read_ns3
+from nest.networks.slurm import SlurmTopology, devices_per_node, read_topology_conf
+from nest.networks.slurm_yaml import read_topology_yaml
+from nest.networks.torus import level_host_torus, level_torus
+from nest.networks.tree import level_tree, one_root
+
+FAR = 1.05
+"""Levels that cost more than this many times the exact cost of some pair are mentioned."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a description does not say itself.
+
+    Parameters
+    ----------
+    device
+        The kind of device.
+    gpus_per_node
+        Devices of a node, None if not given.
+    tiers
+        The links inside a node, then those of each tier of switches; the last counts for all further tiers.
+    root, topology
+        Which of several trees, and of several topologies in one file.
+    """
+
+    device: Device
+    gpus_per_node: int | None = None
+    tiers: tuple[Tier, ...] = ()
+    root: str = ""
+    topology: str = ""
+
+
+def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
+    """Return the devices and levels that a text describes; its kind is told by its content.
+
+    Raises
+    ------
+    InvalidProblem
+        If it is of no kind that is known, is wrong, or something is missing.
+    """
+    levelling = _READERS[kind_of(text)](text, asked)
+    levels = levelling.cluster.levels
+    facts = {tier.name: tier.facts for tier in asked.tiers}
+    alone = (LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s) for level in levels)
+    chosen = tuple(facts.get(level.name, other) for level, other in zip(levels, alone, strict=True))
+    notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
+    cluster = levelling.cluster
+    named = Cluster(cluster.devices, cluster.hbm_bytes, levels, name or cluster.name, cluster.partial)
+    return Hardware(asked.device, named, chosen, levelling.order, notes)
+
+
+def kind_of(text: str) -> str:
+    """Return what kind of description a text is.
+
+    Raises
+    ------
+    InvalidProblem
+        If it is empty, or of no kind.
+    """
+    if not text.strip():
+        raise InvalidProblem("", "the file is empty", "give a description of a network")
+    found = next((kind for kind, mark in _MARKS.items() if re.search(mark, text)), "hostfile")
+    if found == "hostfile" and text.lstrip()[0] in "{[<":
+        raise InvalidProblem("", "no description of a network that is known", f"give one of {', '.join(_READERS)}")
+    return found
+
+
+_MARKS = {
+    "nccl": r"^\s*(<\?xml[^>]*>\s*)?(<!--(?s:.)*?-->\s*)?<(system|graphs)\b",
+    "graph": r"^\s*(<\?xml|<graphml|\{(?s:.)*\"(links|edges)\"\s*:)",
+    "slurm": r"(?im)^\s*#?\s*(SwitchName|BlockName)\s*=",
+    "slurm yaml": r"(?m)^\s*-\s*topology\s*:",
+    "rocm": r"Link Type between two GPUs",
+    "nvidia": r"(?m)^\s*(\x1b\[[0-9;]*m)?GPU0\s",
+    "ibnet": r"(?m)^switchguid=",
+    "topograph": r"(?m)^switches\s*:",
+    "labels": r"topology-(block|rack)\s*:",
+    "tpu": r"gke-tpu-topology",
+    "astra": r"npus_count|units-count",
+    "htsim": r"(?m)^Tiers\s+[0-9]",
+    "ns3": r"^\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*\n[0-9\s]+\n",
+}
+"""By what each kind is known, first match first; what has no mark is a list of hosts."""
+
+
+def _graph(text: str, asked: Asked) -> Levelling:
+    return level_network(read_graph(text), asked.device.hbm_bytes)
+
+
+def _ns3(text: str, asked: Asked) -> Levelling:
+    return level_network(read_ns3(text), asked.device.hbm_bytes)
+
+
+def _ibnet(text: str, asked: Asked) -> Levelling:
+    return level_network(read_ibnetdiscover(text), asked.device.hbm_bytes)
+
+
+def _nvidia(text: str, asked: Asked) -> Levelling:
+    return level_pairs(read_nvidia_smi(text).pairs(asked.device), asked.device.hbm_bytes)
+
+
+def _rocm(text: str, asked: Asked) -> Levelling:
+    return level_pairs(read_rocm_smi(text).pairs(asked.device), asked.device.hbm_bytes)
+
+
+def _nccl(text: str, asked: Asked) -> Levelling:
+    host = read_nccl_xml(text)
+    if host.template and asked.device.links:
+        what = f"a template without links between devices, and a {asked.device.name} has {asked.device.links}"
+        raise InvalidProblem("", what, "give a dump of a running host (NCCL_TOPO_DUMP_FILE)")
+    return level_pairs(host.table.pairs(asked.device), asked.device.hbm_bytes)
+
+
+def _slurm(text: str, asked: Asked) -> Levelling:
+    return _scheduled(read_topology_conf(text), asked)
+
+
+def _slurm_yaml(text: str, asked: Asked) -> Levelling:
+    found = read_topology_yaml(text, asked.topology)
+    if isinstance(found, SlurmTopology):
+        return _scheduled(found, asked)
+    inside, outside, *_ = _two(asked)
+    count = asked.gpus_per_node
+    if count is None:
+        raise InvalidProblem("gpus_per_node", "not given", "give the number of devices of a node")
+    whole = tuple(extent > 2 for extent in found.shape)
+    torus = Torus(found.shape, whole, outside.bandwidth_bytes_per_s * count, outside.latency_s)
+    return level_host_torus(torus, found.nodes, count, inside, asked.device.hbm_bytes)
+
+
+def _scheduled(found: SlurmTopology, asked: Asked) -> Levelling:
+    """Return the levels of a tree or of blocks; a block is a domain of the links inside a node where these reach on."""
+    count = devices_per_node(found, asked.gpus_per_node)
+    inside, *outside = _two(asked)
+    domain = found.kind == "block" and inside.group > count
+    tiers = (inside, inside, *outside) if domain else (inside, *outside)
+    levelling = level_tree(one_root(found.roots, asked.root), count, tiers, asked.device.hbm_bytes)
+    return replace(levelling, notes=(*found.notes, *levelling.notes))
+
+
+def _topograph(text: str, asked: Asked) -> Levelling:
+    return _scheduled(read_topograph(text)[0], asked)
+
+
+def _labels(text: str, asked: Asked) -> Levelling:
+    return _scheduled(SlurmTopology("tree", (read_node_labels(text),)), asked)
+
+
+def _hostfile(text: str, asked: Asked) -> Levelling:
+    group, slots = read_hostfile(text, asked.gpus_per_node)
+    return level_tree(group, slots, _two(asked), asked.device.hbm_bytes)
+
+
+def _tpu(text: str, asked: Asked) -> Levelling:
+    found = read_tpu_labels(text)
+    pod = next((pod for pod in PODS if pod.device == asked.device.name), None)
+    if pod is None:
+        known = ", ".join(pod.device for pod in PODS)
+        raise InvalidProblem("device", f"{asked.device.name}, for a slice of {found.accelerator}", f"name {known}")
+    return level_torus(pod.torus(found.shape, asked.device.link_bytes_per_s), asked.device.hbm_bytes)
+
+
+def _astra(text: str, asked: Asked) -> Levelling:
+    return _stacked(read_astra_sim(text), asked)
+
+
+def _htsim(text: str, asked: Asked) -> Levelling:
+    return _stacked(read_htsim(text), asked)
+
+
+def _stacked(tiers: tuple[Tier, ...], asked: Asked) -> Levelling:
+    devices = tiers[-1].group
+    levels, _, partial = stack(tiers, devices)
+    cluster = Cluster(devices, asked.device.hbm_bytes, levels, partial=partial)
+    return Levelling(cluster, tuple(map(str, range(devices))), (), True, MESSAGE_BYTES)  # a stack is levels already
+
+
+def _two(asked: Asked) -> tuple[Tier, ...]:
+    if len(asked.tiers) < 2:
+        raise InvalidProblem(
+            "tiers", "the description has no bandwidths", "give tiers for the links inside a node and between nodes"
+        )
+    return asked.tiers
+
+
+def _sentence(gap: ClassGap, levelling: Levelling) -> str:
+    """Return how far a level is from what its pairs really cost."""
+    name = levelling.cluster.levels[gap.level].name
+    return (
+        f"level {gap.level} ({name}): {gap.pairs:,} pairs cost {gap.least:.2f} to {gap.greatest:.2f} times "
+        f"what they do when alone on the network, {gap.mean:.2f} times on average"
+    )
+
+
+_READERS: Mapping[str, Callable[[str, Asked], Levelling]] = {
+    "nccl": _nccl,
+    "graph": _graph,
+    "slurm": _slurm,
+    "slurm yaml": _slurm_yaml,
+    "rocm": _rocm,
+    "nvidia": _nvidia,
+    "ibnet": _ibnet,
+    "topograph": _topograph,
+    "labels": _labels,
+    "tpu": _tpu,
+    "astra": _astra,
+    "htsim": _htsim,
+    "ns3": _ns3,
+    "hostfile": _hostfile,
+}
