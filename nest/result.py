@@ -16,12 +16,13 @@ class Status(StrEnum):
     """How far the search came.
 
     ``OPTIMAL`` only with a bound equal to the objective as integers; ``FEASIBLE`` and ``UNKNOWN`` when a limit was
-    reached, with and without a plan.
+    reached, with and without a plan; ``NONE_BETTER`` when a plan had to be better than a value, and none is.
     """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
+    NONE_BETTER = "none better"
     UNKNOWN = "unknown"
 
 
