@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ from typing import Any
 import oracle
 import pytest
 from artifact_data import ARTIFACT_DATA, needs_artifact_data, read
+from random_constraints import COUPLING_KINDS, LOCAL_KINDS, random_constraints
 from random_problems import Size, random_problem
 
 import nest.certificate
 from nest.certificate import Outcome, check
-from nest.certificate.choices import OuterChoices, TimeUp
-from nest.certificate.closure import Question, _Closure, _Limits
+from nest.certificate.choices import OuterChoices, Undecided
+from nest.certificate.closure import Closure
+from nest.certificate.family import Setting
+from nest.certificate.stages import Stages
+from nest.cost.scale import scale_of
 from nest.evaluate import evaluate
 from nest.files import read_problem
 from nest.presets import ARTIFACT, PAPER, Preset
@@ -25,6 +30,8 @@ from nest.solve import solve
 from nest.units import HARD_LIMIT
 
 SMALL = Size(layers=5, devices=16)
+PLACE_KINDS = ("within_level", "pin")
+NO_ZERO, ANY_ZERO = frozenset({0}), frozenset({0, 1, 2, 3})
 
 
 def confirm(problem: Problem, optimum: int) -> None:
@@ -75,6 +82,69 @@ def test_artifact_inputs(name: str) -> None:
     assert not check(problem, objective + 1).holds
 
 
+@needs_artifact_data
+@pytest.mark.parametrize("name", ["h100_spineLeaf__llama3_128", "h100_spineLeaf__bertlarge_256"])
+def test_many_outer_choices_close_to_the_optimum(name: str) -> None:
+    """The inputs on which load, synchronisation and places are traded the most."""
+    problem = read_problem(ARTIFACT_DATA / "inputs" / f"{name}.json").with_preset(PAPER)
+    objective = solve(problem).objective_ticks
+    assert objective is not None
+    confirm(problem, objective)
+
+
+@pytest.mark.slow
+@needs_artifact_data
+@pytest.mark.parametrize("zero", [NO_ZERO, ANY_ZERO], ids=["none", "free"])
+@pytest.mark.parametrize("preset", [ARTIFACT, PAPER], ids=lambda preset: preset.name)
+@pytest.mark.parametrize("name", read("optimum_no_zero.json"))
+def test_all_artifact_inputs(name: str, preset: Preset, zero: frozenset[int]) -> None:
+    """Each optimum is confirmed within five seconds of the processor's time, and what is higher refuted."""
+    problem = read_problem(ARTIFACT_DATA / "inputs" / f"{name}.json").with_preset(preset).with_choices(zero=zero)
+    objective = solve(problem).objective_ticks
+    assert objective is not None
+    begin = time.process_time()
+    assert check(problem, objective).holds
+    assert time.process_time() - begin < 5
+    confirm(problem, objective)
+
+
+@pytest.mark.parametrize("preset", [ARTIFACT, PAPER], ids=lambda preset: preset.name)
+@pytest.mark.parametrize("kinds", [LOCAL_KINDS, PLACE_KINDS], ids=["all", "by place"])
+def test_side_constraints(kinds: tuple[str, ...], preset: Preset) -> None:
+    """Local constraints are kept exactly: the best plan that keeps them is confirmed, and found."""
+    feasible = 0
+    for seed in range(5000, 5030):
+        problem = random_problem(seed, SMALL).with_preset(preset)
+        problem = problem.with_constraints(*random_constraints(seed, problem, kinds))
+        objective = solve(problem).objective_ticks
+        if objective is None:
+            assert check(problem, HARD_LIMIT).holds
+        else:
+            confirm(problem, objective)
+            feasible += 1
+    assert feasible >= 10
+
+
+def test_coupling_constraints() -> None:
+    """No plan that breaks a coupling constraint refutes a claim, and none that is too high is proven."""
+    outcomes = Counter[Outcome]()
+    for seed in range(5000, 5060):
+        problem = random_problem(seed, SMALL)
+        problem = problem.with_constraints(*random_constraints(seed, problem, COUPLING_KINDS))
+        best = oracle.best(problem, scale_of(problem).time.exponent).plan
+        objective = evaluate(problem, best).objective_ticks if best else HARD_LIMIT
+        assert objective is not None
+        claimed = check(problem, objective)
+        assert claimed.outcome is not Outcome.REFUTED
+        outcomes[claimed.outcome] += 1
+        if best is not None:
+            above = check(problem, objective + 1)
+            assert above.outcome is not Outcome.PROVEN
+            assert above.better is None or evaluate(problem, above.better).legal
+    assert outcomes[Outcome.PROVEN] > 20
+    assert outcomes[Outcome.UNDECIDED] > 0
+
+
 @pytest.mark.parametrize("preset", [ARTIFACT, PAPER], ids=lambda preset: preset.name)
 def test_counts_every_outer_choice(preset: Preset) -> None:
     """Of a proof every outer choice is accounted for, once, whichever argument ruled it out."""
@@ -118,11 +188,11 @@ def test_deadline_within_a_closure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _stop_at_the_end(times: Iterator[int]) -> None:
     if next(times, None) is None:
-        raise TimeUp
+        raise Undecided
 
 
 def _forget_last(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments)[:-1]
+    return lambda *arguments: list(method(*arguments))[:-1]
 
 
 def _one_more(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,19 +203,22 @@ def _one_less(method: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: method(*arguments) - 1
 
 
-def _top_alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments)[-1:]
+def _each_one_more(method: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: [row + 1 for row in method(*arguments)]
 
 
 MUTATIONS: dict[str, tuple[type, str, Callable[..., Any]]] = {
-    "a group of strides is forgotten": (Question, "_alike", _forget_last),
-    "windows are one layer too short": (_Closure, "window", _forget_last),
-    "stages fit one microbatch less": (_Limits, "most", _one_less),
-    "too many blocks are asked for": (OuterChoices, "fewest_blocks", _one_more),
+    "a height of the replicas is forgotten": (Setting, "families", _forget_last),
+    "half of a family is forgotten": (Setting, "parts", _forget_last),
+    "half of the synchronisations is forgotten": (Setting, "_by_sync", _forget_last),
+    "the cap on loads is one tick too low": (Setting, "load_cap", _one_less),
+    "every stage synchronises one tick longer": (Setting, "sync", _one_more),
+    "every stage takes one tick longer": (Stages, "load", _one_more),
+    "stages fit one microbatch less": (Closure, "_usable", _one_less),
+    "too many blocks are asked for": (Closure, "fewest", _each_one_more),
     "the mean is one tick too high": (OuterChoices, "_least_load", _one_more),
-    "the least sync is one tick too high": (OuterChoices, "_least_sync", _one_more),
+    "the least sync is one tick too high": (OuterChoices, "least_sync", _one_more),
     "one number of replicas is forgotten": (OuterChoices, "fewest_replicas", _forget_last),
-    "a level is forgotten": (OuterChoices, "_levels_from", _top_alone),
 }
 """Faults that make the checker rule out too much."""
 

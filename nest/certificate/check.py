@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from nest.certificate.choices import OuterChoices, TimeUp
-from nest.certificate.closure import Question
+from nest.certificate.choices import OuterChoices, Undecided
+from nest.certificate.closure import Closure
+from nest.certificate.family import Setting
 from nest.cost.scale import scale_of
+from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem, Variant
 from nest.tables import Tables
@@ -22,14 +24,12 @@ class Outcome(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """An outer choice that was ruled out by closing its states, and the seconds that it took."""
+class Closed(NamedTuple):
+    """An outer choice that was ruled out by closing states."""
 
     variant: Variant
     stages: int
     replicas: int
-    wall_s: float
 
 
 @dataclass(slots=True)
@@ -38,16 +38,14 @@ class Verdict:
 
     Attributes
     ----------
-    outcome
-        Whether the claim is proven.
     better
-        A legal plan that takes less, where it is refuted.
+        A legal plan that takes less, where the claim is refuted.
     choices
         How many outer choices there are.
     by_replicas, by_mean, by_levels
         How many are ruled out because fewer replicas suffice, by the mean load, and at the nearest levels.
     closed
-        Those that are ruled out by closing their states. What is in none of the four is not settled.
+        Those that are ruled out by closing states. What is in none of the four is not settled.
     """
 
     value: int
@@ -88,35 +86,45 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     verdict.choices = sum(len(replicas) for choices in variants for _, replicas in choices)
     try:
         for choices in variants:
-            verdict.better = _faster(choices, verdict)
-            if verdict.better is not None:
-                break
+            for replicas, counts in _left(choices, verdict).items():
+                verdict.better = verdict.better or _faster(Setting(choices, replicas, counts), verdict)
         verdict.outcome = Outcome.PROVEN if verdict.better is None else Outcome.REFUTED
-    except TimeUp:
+    except Undecided:
         pass
     return verdict
 
 
-def _faster(choices: OuterChoices, verdict: Verdict) -> Plan | None:
-    """Return a plan that takes less than the value, and write down what was ruled out."""
+def _left(choices: OuterChoices, verdict: Verdict) -> dict[int, list[int]]:
+    """Return numbers of stages, by numbers of replicas, that neither fewer replicas nor the mean rule out."""
+    left: dict[int, list[int]] = {}
     for stages, replicas in choices:
         choices.watch()
         fewest = choices.fewest_replicas(stages, replicas)
-        loads = choices.loads_left(stages, fewest)
+        fast = [count for count in fewest if choices.fast_enough(stages, count)]
         verdict.by_replicas += len(replicas) - len(fewest)
-        verdict.by_mean += len(fewest) - len(loads)
-        if loads and choices.fewest_blocks(stages, max(loads.values())) > choices.blocks // min(loads):
-            verdict.by_levels += len(loads)
+        verdict.by_mean += len(fewest) - len(fast)
+        for count in fast:
+            left.setdefault(count, []).append(stages)
+    return left
+
+
+def _faster(setting: Setting, verdict: Verdict) -> Plan | None:
+    """Return a plan that takes less than the value, and write down what was ruled out."""
+    families, closed = list(setting.families()), set[int]()
+    while families:
+        closure = Closure(setting, families.pop())
+        fewest = closure.fewest()
+        if int(fewest[0][-1].min()) > closure.blocks:
             continue
-        for count, load in loads.items():
-            choices.watch()
-            begin = time.perf_counter()
-            blocks = choices.fewest_blocks(stages, load)
-            if blocks > choices.blocks // count:
-                verdict.by_levels += 1
-                continue
-            better = Question(choices, stages, count, load, blocks).answer()
-            if better is not None:
-                return better
-            verdict.closed.append(Closed(choices.tables.variant, stages, count, time.perf_counter() - begin))
+        closed |= set(closure.family.stages)
+        path = closure.path(fewest)
+        if path is not None:
+            plan = closure.plan(path)
+            judged = evaluate(setting.problem, plan)
+            faster = judged.objective_ticks is not None and judged.objective_ticks < verdict.value
+            if faster and judged.legal:
+                return plan
+            families += setting.halves(closure.family) if faster else setting.parts(closure.family, closure.slow(path))
+    verdict.by_levels += len(setting.counts) - len(closed)
+    verdict.closed += [Closed(setting.choices.tables.variant, count, setting.replicas) for count in sorted(closed)]
     return None
