@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,20 +14,24 @@ import oracle
 import pytest
 from ortools.sat.python import cp_model
 from random_problems import Size, neighbours, placed_plan, random_plan, random_problem, show_plan, show_problem
-from test_rules import BROKEN, LAST, NARROW, PROBLEM
+from test_rules import BROKEN, FIRST, LAST, LEGAL, NARROW, PROBLEM
 
+from nest.constraints import MaxDevices
 from nest.errors import OutOfScope, SolverUnavailable
 from nest.evaluate import evaluate
 from nest.milp import Claim, cpsat, cpsat_model, formulation, highs, pyomo_model, solve_cpsat, solve_pyomo
+from nest.milp.claim import NO_PATH
 from nest.milp.formulation import Formulation
+from nest.milp.plans import Solution, encode
+from nest.milp.space import Space
 from nest.plan import UNSHARDED, Plan, Stage
 from nest.presets import ARTIFACT, PAPER, Preset
 from nest.problem import Problem, Training
 from nest.result import Status
 from nest.solve import Backend, Disagreement, solve
-from nest.tables import Tables
 
 ROOT = Path(__file__).resolve().parent.parent
+TINY = Size(layers=4, devices=8)
 SMALL = Size(layers=6, devices=16)
 LARGER = Size(layers=9, devices=32)
 NO_ZERO = frozenset({0})
@@ -37,17 +41,22 @@ both_presets = pytest.mark.parametrize("preset", [PAPER, ARTIFACT], ids=lambda p
 
 
 def drawn(seed: int, size: Size, preset: Preset) -> Problem:
+    """Return the random problem of a seed, with ZeRO."""
+    return random_problem(seed, size).with_preset(preset)
+
+
+def plain(seed: int, size: Size, preset: Preset) -> Problem:
     """Return the random problem of a seed, without ZeRO."""
-    return random_problem(seed, size).with_preset(preset).with_choices(zero=NO_ZERO)
+    return drawn(seed, size, preset).with_choices(zero=NO_ZERO)
 
 
-def agree(problem: Problem) -> None:
+def agree(problem: Problem, backends: Sequence[Backend] = BACKENDS) -> None:
     """Assert that all solvers and the reference find the same optimum, as integers, or that there is none."""
     wanted = solve(problem)
     best = oracle.best(problem, wanted.time.exponent).objective
     shown = f"{show_problem(problem)}\ndp: {wanted.objective_ticks}, reference: {best}"
     assert best == wanted.objective_ticks, shown
-    for backend in BACKENDS:
+    for backend in backends:
         found = solve(problem, backend=backend)
         said = f"{shown}\n{backend}: {found.status} {found.objective_ticks} >= {found.bound_ticks}, {found.reason}"
         assert found.backend == backend
@@ -59,24 +68,91 @@ def agree(problem: Problem) -> None:
 
 
 @both_presets
-@pytest.mark.parametrize("seed", range(60))
-def test_agreement(seed: int, preset: Preset) -> None:
+@pytest.mark.parametrize("seed", range(25))
+def test_agreement_without_zero(seed: int, preset: Preset) -> None:
     """Chains with and without skip edges, several widths, partial clusters, restricted choices."""
-    agree(drawn(seed, SMALL, preset))
+    agree(plain(seed, SMALL, preset))
+
+
+@both_presets
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_agreement(seed: int, preset: Preset) -> None:
+    """All types and degrees of ZeRO, some of them, or types that every stage must have."""
+    agree(drawn(seed, TINY, preset))
+
+
+@both_presets
+@pytest.mark.parametrize("seed", range(60))
+def test_agreement_of_cpsat(seed: int, preset: Preset) -> None:
+    """Somewhat more layers and devices, for the faster solver."""
+    agree(drawn(seed, Size(layers=5, devices=12), preset), ("cpsat",))
 
 
 @pytest.mark.slow
 @both_presets
 @pytest.mark.parametrize("seed", range(1000, 1200))
-def test_agreement_on_larger_problems(seed: int, preset: Preset) -> None:
+def test_agreement_without_zero_on_larger_problems(seed: int, preset: Preset) -> None:
     """More layers and devices."""
-    agree(drawn(seed, LARGER, preset))
+    agree(plain(seed, LARGER, preset))
+
+
+@pytest.mark.slow
+@both_presets
+@pytest.mark.parametrize("seed", range(1000, 1150))
+def test_agreement_on_larger_problems(seed: int, preset: Preset) -> None:
+    """More layers and devices, with ZeRO."""
+    agree(drawn(seed, SMALL, preset))
+
+
+@pytest.mark.slow
+@both_presets
+@pytest.mark.parametrize("seed", range(2000, 2300))
+def test_agreement_of_cpsat_on_larger_problems(seed: int, preset: Preset) -> None:
+    """More layers and devices, with ZeRO, for the faster solver."""
+    agree(drawn(seed, Size(layers=7, devices=16), preset), ("cpsat",))
+
+
+def test_random_problems_shard() -> None:
+    """Many of the problems above have an optimum in which some stage shards."""
+    best = [solve(drawn(seed, TINY, PAPER)).plan for seed in range(200, 240)]
+    sharded = [plan for plan in best if plan and any(stage.sharding.degree > 1 for stage in plan.stages)]
+    assert len(sharded) >= 8
+    assert {stage.sharding.zero for plan in sharded for stage in plan.stages} == {0, 1, 2, 3}
+
+
+@both_presets
+@pytest.mark.parametrize("seed", range(200, 212))
+def test_consequences_lose_nothing(seed: int, preset: Preset) -> None:
+    """The programme of the rules alone, with nothing left out and no limits, has the same optimum."""
+    problem = drawn(seed, TINY, preset)
+    made = whole(problem)
+    wanted = solve(problem).objective_ticks
+    claim = cpsat.run(cpsat_model.build(made), None) if made.choices else None
+    assert (None if claim is None else claim.objective) == wanted
+    if wanted is not None:
+        space = Space.of(problem)
+        assert space.least_objective <= wanted
+        below = [cpsat.run(cpsat_model.build(Formulation(space, limit)), None) for limit in (wanted + 1,)]
+        assert [claim.objective for claim in below] == [wanted]
+        least = Formulation(space, wanted)
+        assert not least.choices or cpsat.run(cpsat_model.build(least), None).status is Status.INFEASIBLE
+
+
+@both_presets
+def test_programme_without_zero_has_nothing_of_it(preset: Preset) -> None:
+    """No places, options or sights where no stage may shard, and one model without limits."""
+    for seed in range(10):
+        space = Space.of(plain(seed, SMALL, preset))
+        made = Formulation(space)
+        assert not made.sharded
+        assert [len(each) for each in (made.places, made.options, made.sights, made.seatings, made.held)] == [0] * 5
+        assert list(cpsat.limits(space)) == [None]
 
 
 def test_floating_point_mostly_suffices() -> None:
     """HiGHS is tight to the tick on problems whose times are short decimals, so that agreement means something."""
-    results = [solve(drawn(seed, SMALL, PAPER), backend="pyomo") for seed in range(40)]
-    assert sum(found.status is Status.FEASIBLE for found in results) <= 8
+    results = [solve(plain(seed, SMALL, PAPER), backend="pyomo") for seed in range(30)]
+    assert sum(found.status is Status.FEASIBLE for found in results) <= 6
 
 
 PLAIN = PROBLEM.with_choices(zero=NO_ZERO, zero_degree=None)
@@ -112,21 +188,30 @@ PLAIN_BROKEN = MappingProxyType(
 )
 
 
-def fixed_cpsat(problem: Problem, plan: Plan) -> Claim:
-    """Ask CP-SAT for the programme with a plan fixed."""
-    made = cpsat_model.build(Formulation(Tables.of(problem)))
+def fixed_cpsat(found: Formulation, plan: Plan) -> Claim:
+    """Ask CP-SAT for a programme with a plan fixed."""
+    if not found.choices:
+        return NO_PATH
+    made = cpsat_model.build(found)
     made.fix(plan)
     return cpsat.run(made, None)
 
 
-def fixed_pyomo(problem: Problem, plan: Plan) -> Claim:
-    """Ask HiGHS for the programme with a plan fixed."""
-    made = pyomo_model.build(Formulation(Tables.of(problem)))
+def fixed_pyomo(found: Formulation, plan: Plan) -> Claim:
+    """Ask HiGHS for a programme with a plan fixed."""
+    if not found.choices:
+        return NO_PATH
+    made = pyomo_model.build(found)
     made.fix(plan)
     return highs.run(made, None)
 
 
-Ask: TypeAlias = Callable[[Problem, Plan], Claim]
+def whole(problem: Problem) -> Formulation:
+    """Return the programme of the rules alone, with nothing left out for speed."""
+    return Formulation(Space.of(problem, every=True))
+
+
+Ask: TypeAlias = Callable[[Formulation, Plan], Claim]
 
 both_models = pytest.mark.parametrize("ask", [fixed_cpsat, fixed_pyomo])
 
@@ -134,41 +219,92 @@ both_models = pytest.mark.parametrize("ask", [fixed_cpsat, fixed_pyomo])
 @both_models
 @both_presets
 @pytest.mark.parametrize("case", PLAIN_BROKEN)
-def test_broken_rule_is_infeasible(case: str, preset: Preset, ask: Ask) -> None:
+def test_broken_rule_is_infeasible_without_zero(case: str, preset: Preset, ask: Ask) -> None:
     """A programme fixed to a plan that breaks one rule has no solution; the judge says which rule it is."""
     rule, plan = PLAIN_BROKEN[case]
     problem = PLAIN.with_preset(preset)
     if rule == "devices":
         problem = replace(problem, training=Training(16)).with_choices(replicas=None)
     assert {broken.rule for broken in evaluate(problem, plan).violations} == {rule}
-    assert ask(problem, plan).status is Status.INFEASIBLE
-
-
-def test_every_rule_has_a_broken_plan() -> None:
-    """No rule is left out above but the range, which is the domain of a variable."""
-    assert {rule for rule, _ in PLAIN_BROKEN.values()} | {"range"} == set(cpsat_model.RULES)
+    assert ask(whole(problem), plan).status is Status.INFEASIBLE
 
 
 @both_models
 @both_presets
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_rule_is_infeasible(case: str, preset: Preset, ask: Ask) -> None:
+    """The same for plans of which a stage shards."""
+    rule, plan = BROKEN[case]
+    problem = PROBLEM.with_preset(preset)
+    assert {broken.rule for broken in evaluate(problem, plan).violations} == {rule}
+    assert ask(whole(problem), plan).status is Status.INFEASIBLE
+
+
+@both_models
+@both_presets
+def test_kept_rules_are_feasible(preset: Preset, ask: Ask) -> None:
+    """The plan that the broken ones start from has a solution, at its price."""
+    problem = PROBLEM.with_preset(preset)
+    assert ask(whole(problem), LEGAL).objective == evaluate(problem, LEGAL).objective_ticks
+
+
+def test_every_rule_has_a_broken_plan() -> None:
+    """No rule is left out above but the range, which is the domain of a variable."""
+    for broken in (PLAIN_BROKEN, BROKEN):
+        assert {rule for rule, _ in broken.values()} | {"range"} == set(cpsat_model.RULES)
+
+
+def changed(made: Formulation, rule: str) -> Solution:
+    """Return the solution of the legal plan, changed so that it breaks one of the rules that are posted."""
+    solution = encode(made, LEGAL)
+    assert solution is not None
+    arcs, options, places = made.arcs, made.options, made.places
+    if rule == "order":
+        arc = next(at for at in made.by_position[0, 2] if (arcs.first[at], arcs.end[at]) == (0, 1))
+        return replace(solution, arcs=[solution.arcs[0], arc])
+    if rule == "sharding":
+        option = next(at for at in made.options_by_position[0, 2] if options.degree[at] == 1)
+        return replace(solution, options=[solution.options[0], option])
+    if rule == "placement":
+        place = next(at for at in made.places_by_position[0, 2] if (places.start[at], places.degree[at]) == (2, 2))
+        return replace(solution, places=[solution.places[0], place])
+    found = encode(made, replace(LEGAL, stages=(replace(FIRST, layers=("a",)), replace(LAST, layers=("b", "c", "d")))))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("rule", ["order", "sharding", "placement", "memory"])
+def test_posted_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solution that breaks one posted rule is refused, and would not be if the rule were not posted."""
+    made = whole(PROBLEM)
+    for module, run in ((cpsat_model, cpsat.run), (pyomo_model, highs.run)):
+        statuses = []
+        for left_out in (None, rule):
+            monkeypatch.setattr(
+                module, "RULES", {name: post for name, post in module.RULES.items() if name != left_out}
+            )
+            model = module.build(made)
+            model.take(changed(made, rule))
+            statuses.append(run(model, None).status)
+        assert statuses[0] is Status.INFEASIBLE
+        assert statuses[1] in (Status.OPTIMAL, Status.FEASIBLE)
+
+
+@both_models
+@both_presets
+@pytest.mark.parametrize("seed", [*range(200, 204), *range(300, 303)])
 def test_legal_plan_has_the_judged_price(seed: int, preset: Preset, ask: Ask) -> None:
     """A programme fixed to any legal plan takes exactly what the judge says, not only for the best one."""
-    problem = drawn(seed, SMALL, preset)
-    made = Formulation(Tables.of(problem))
+    problem = (drawn if seed < 300 else plain)(seed, TINY, preset)
     best = solve(problem).plan
-    plans = [random_plan(again, problem) for again in range(10)] + (list(neighbours(problem, best)) if best else [])
-    for plan in plans[:14]:
-        verdict = evaluate(problem, plan)
-        encoded = made.encode(plan)
-        if not verdict.legal:
-            assert encoded is None or _breaks_path(made, encoded), show_plan(plan)
-        elif encoded is not None:
-            claim = ask(problem, plan)
+    near, made = list(neighbours(problem, best)) if best else [], whole(problem)
+    for plan in [*(random_plan(again, problem) for again in range(6)), *near[:: 1 + len(near) // 6]]:
+        verdict, claim = evaluate(problem, plan), ask(made, plan)
+        if verdict.legal:
             assert show_plan(claim.plan) == show_plan(bare(plan))
             assert claim.objective == verdict.objective_ticks, show_plan(plan)
         else:
-            assert plan.replicas not in {choice.replicas for choice in made.choices if _alike(made, choice, plan)}
+            assert claim.status is Status.INFEASIBLE, show_plan(plan)
 
 
 def bare(plan: Plan) -> Plan:
@@ -176,23 +312,11 @@ def bare(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(replace(stage, load_s=None, memory_bytes=None) for stage in plan.stages))
 
 
-def _breaks_path(made: Formulation, encoded: tuple[int, list[int]]) -> bool:
-    """Whether the arcs do not follow each other from the first layer to the last."""
-    arcs = sorted(encoded[1], key=lambda arc: int(made.arcs.first[arc]))
-    cuts = [0, *(int(made.arcs.end[arc]) for arc in arcs)]
-    return [int(made.arcs.first[arc]) for arc in arcs] != cuts[:-1]
-
-
-def _alike(made: Formulation, choice: formulation.OuterChoice, plan: Plan) -> bool:
-    variant = made.tables.variants[choice.variant].variant
-    return (variant, choice.stages) == (plan.variant, len(plan.stages))
-
-
 @both_presets
 @pytest.mark.parametrize("seed", range(40))
 def test_fewest_replicas_suffice(seed: int, preset: Preset) -> None:
     """Of the replicas with equal rounds, which the index sets drop, none is better than the fewest."""
-    problem = replace(drawn(seed, SMALL, preset), training=Training(3))
+    problem = replace(plain(seed, SMALL, preset), training=Training(3))
     for again in range(20):
         plan = random_plan(again, problem)
         verdict = evaluate(problem, plan)
@@ -229,11 +353,22 @@ def test_page_has_a_line_for_each_rule() -> None:
     assert named == [*cpsat_model.RULES, *cpsat_model.COSTS]
 
 
-def test_problems_with_sharding_are_refused() -> None:
-    """A clear error, instead of an optimum of a smaller space."""
+def test_side_constraints_are_refused() -> None:
+    """A clear error, instead of an optimum that may break them."""
     for backend in BACKENDS:
-        with pytest.raises(OutOfScope, match="zero"):
-            solve(PROBLEM, backend=backend)
+        with pytest.raises(OutOfScope, match="side constraints"):
+            solve(PROBLEM.with_constraints(MaxDevices(8)), backend=backend)
+
+
+def test_other_presets_are_refused() -> None:
+    """A clear error where another preset prices in a way that the programme does not know."""
+    for other in (
+        replace(PAPER, name="other", objective="sum"),
+        replace(PAPER, name="other", sharding="replicas"),
+        replace(PAPER, name="other", collectives="groups"),
+    ):
+        with pytest.raises(OutOfScope, match="does not price as preset 'other'"):
+            Space.of(PROBLEM.with_preset(other))
 
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +405,7 @@ with ``presolve_inclusion_work_limit = 0`` (issues 5274 and 5293 of google/or-to
 
 def lossy(seed: int) -> Problem:
     """Return such a problem."""
-    return drawn(seed, Size(layers=14, devices=64, levels=4, microbatches=60), PAPER)
+    return plain(seed, Size(layers=14, devices=64, levels=4, microbatches=60), PAPER)
 
 
 @pytest.mark.parametrize("seed", LOST + LOST_STILL)
@@ -297,18 +432,23 @@ def test_presolve_does_lose_them(
     assert len(wrong) > len(seeds) // 2
 
 
-def test_hint_is_a_start_not_a_bound() -> None:
+@pytest.mark.parametrize("problem", [FREE, PROBLEM], ids=["without ZeRO", "with ZeRO"])
+def test_hint_is_a_start_not_a_bound(problem: Problem) -> None:
     """A poor or an illegal plan as a hint changes nothing about the optimum."""
-    wanted = solve(FREE).objective_ticks
-    for plan in (random_plan(1, FREE), PLAIN_BROKEN["stages swapped"][1], solve(FREE).plan):
-        claim = solve_cpsat(FREE, hint=plan)
+    wanted = solve(problem).objective_ticks
+    for plan in (random_plan(1, problem), PLAIN_BROKEN["stages swapped"][1], LEGAL, solve(problem).plan):
+        claim = solve_cpsat(problem, hint=plan)
         assert (claim.status, claim.objective, claim.bound) == (Status.OPTIMAL, wanted, wanted)
 
 
-def test_time_limit() -> None:
+@pytest.mark.parametrize("problem", [FREE, PROBLEM], ids=["without ZeRO", "with ZeRO"])
+def test_time_limit(problem: Problem) -> None:
     """Without time there is no plan, no claim beyond that, and a reason."""
-    result = solve(FREE, backend="cpsat", time_limit_s=0)
+    result, best = solve(problem, backend="cpsat", time_limit_s=0), solve(problem).objective_ticks
     assert result.status in (Status.UNKNOWN, Status.FEASIBLE)
+    assert best is not None
+    assert result.bound_ticks is not None
+    assert result.bound_ticks <= best
     assert result.reason == "the time limit was reached before the search was complete"
 
 

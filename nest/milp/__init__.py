@@ -1,8 +1,8 @@
 """The space as a mathematical programme, solved by CP-SAT and, through Pyomo, by HiGHS.
 
-`formulation` has the index sets and coefficients, without a solver; `cpsat_model` and `pyomo_model` post the same
-rules in the same order under the same names; `cpsat` and `highs` run them. Packages of solvers are imported when they
-are asked for.
+`space` has what plans consist of, `formulation` the index sets and coefficients, without a solver; `cpsat_model` and
+`pyomo_model` post the same rules in the same order under the same names; `cpsat` and `highs` run them. Packages of
+solvers are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def solve_cpsat(problem: Problem, *, time_limit_s: float | None = None, hint: Pl
     Raises
     ------
     OutOfScope
-        If a stage may shard, or the ticks are too many for 64 bits.
+        If the problem has side constraints or another preset, or its ticks are too many for 64 bits.
     SolverUnavailable
         If OR-Tools is not installed.
     """
@@ -45,7 +45,7 @@ def solve_pyomo(problem: Problem, *, time_limit_s: float | None = None) -> Claim
     Raises
     ------
     OutOfScope
-        If a stage may shard.
+        If the problem has side constraints or another preset.
     SolverUnavailable
         If Pyomo or HiGHS is not installed.
     """

@@ -5,15 +5,19 @@ Times are whole ticks, so that what CP-SAT proves is meant exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from ortools.sat.python import cp_model
 
 from nest.errors import OutOfScope
-from nest.milp.formulation import BY_INDEX_SETS, Formulation, Indices
+from nest.milp.formulation import BY_INDEX_SETS, Formulation
+from nest.milp.plans import NOTHING, Solution, encode
+from nest.milp.sights import Indices
 from nest.plan import Plan
-from nest.units import HARD_LIMIT
+
+COUNTED = 2**61
+"""Sums of ticks stay below, so that a difference of some of them is within the 64 bits of CP-SAT."""
 
 
 class CpSatModel:
@@ -21,25 +25,31 @@ class CpSatModel:
 
     Attributes
     ----------
-    use, arc
-        Whether an outer choice and an arc are taken.
+    use, arc, option, place
+        Whether an outer choice, an arc, a way to shard and a place are taken, by their index in the formulation.
+    seat, sight
+        Whether a replica starts a stage at a seat, and a stage sees certain levels: true at least where it is so.
     rank
         Whether the stage that is waited for has the parameters of a rank.
     load, sync, objective
         Ticks: largest load, synchronisation, and their sum over the iteration.
     """
 
-    def __init__(self, formulation: Formulation) -> None:
+    def __init__(self, formulation: Formulation, proven: int | None = None) -> None:
         require_range(formulation)
         self.formulation, self.model = formulation, cp_model.CpModel()
         new = self.model
         self.use = [new.new_bool_var(f"use{at}") for at in range(len(formulation.choices))]
         self.arc = [new.new_bool_var(f"arc{at}") for at in range(len(formulation.arcs))]
-        self.rank = [new.new_bool_var(f"rank{at}") for at in range(len(formulation.weights))]
+        self.option = [new.new_bool_var(f"option{at}") for at in range(len(formulation.options))]
+        self.place = [new.new_bool_var(f"place{at}") for at in range(len(formulation.places))]
+        self.seat = [new.new_bool_var(f"seat{at}") for at in range(formulation.seats)]
+        self.sight = [new.new_bool_var(f"sight{at}") for at in range(len(formulation.sights))]
+        self.rank = [new.new_bool_var(f"rank{at}") for at in range(len(formulation.ranks))]
         self.load = new.new_int_var(0, formulation.largest_load, "load")
         self.sync = new.new_int_var(0, formulation.largest_sync, "sync")
-        least = min(*formulation.least_objectives, formulation.largest_objective)
-        self.objective = new.new_int_var(least, formulation.largest_objective, "objective")
+        low = min(max(proven or 0, min(formulation.least_objectives)), formulation.largest_objective)
+        self.objective = new.new_int_var(low, formulation.largest_objective, "objective")
         self._literals: dict[tuple[int, ...], cp_model.IntVar] = {}
 
     def literal(self, choices: Iterable[int]) -> cp_model.IntVar:
@@ -55,29 +65,45 @@ class CpSatModel:
         taken = [self.arc[at] for at in chosen]
         return cp_model.LinearExpr.sum(taken) if times is None else cp_model.LinearExpr.weighted_sum(taken, list(times))
 
+    def sum(
+        self, taken: Sequence[cp_model.IntVar], chosen: Indices, choices: Iterable[int] = ()
+    ) -> cp_model.LinearExpr:
+        """Return the sum of some variables, and of the literal of some outer choices if there are any."""
+        key = tuple(choices)
+        terms = [taken[at] for at in chosen] + ([self.literal(key)] if key else [])
+        return cp_model.LinearExpr.sum(terms)
+
     def hint(self, plan: Plan) -> None:
         """Tell the solver to start from a plan, if the programme has it."""
-        encoded = self.formulation.encode(plan)
-        if encoded is not None:
-            choice, arcs = encoded[0], set(encoded[1])
-            for at, taken in enumerate(self.use):
-                self.model.add_hint(taken, at == choice)
-            for at, taken in enumerate(self.arc):
-                self.model.add_hint(taken, at in arcs)
+        solution = encode(self.formulation, plan)
+        if solution is not None:
+            for taken, value in self._values(solution):
+                self.model.add_hint(taken, value)
 
     def fix(self, plan: Plan) -> None:
-        """Allow no other plan than this one; none at all where the index sets or `Formulation.decode` exclude it."""
-        encoded = self.formulation.encode(plan)
-        choice, arcs = (-1, set()) if encoded is None else (encoded[0], set(encoded[1]))
-        for at, taken in enumerate(self.use):
-            self.model.add(taken == int(at == choice))
-        for at, taken in enumerate(self.arc):
-            self.model.add(taken == int(at in arcs))
+        """Allow no other plan than this one; none at all where the index sets or `decode` exclude it."""
+        self.take(encode(self.formulation, plan) or NOTHING)
+
+    def take(self, solution: Solution) -> None:
+        """Allow no other solution than this one."""
+        for taken, value in self._values(solution):
+            self.model.add(taken == int(value))
+
+    def _values(self, solution: Solution) -> Iterator[tuple[cp_model.IntVar, bool]]:
+        """Yield the variables that a solution decides, with their values."""
+        for variables, chosen in (
+            (self.use, [solution.choice]),
+            (self.arc, solution.arcs),
+            (self.option, solution.options),
+            (self.place, solution.places),
+        ):
+            among = set(chosen)
+            yield from ((taken, at in among) for at, taken in enumerate(variables))
 
 
 def require_range(formulation: Formulation) -> None:
     """Raise `OutOfScope` where sums of ticks could leave the 64 bits of CP-SAT."""
-    if max(formulation.by_rounds) * formulation.largest_load + formulation.largest_sync >= HARD_LIMIT:
+    if max(formulation.largest_objective, formulation.largest_load) + formulation.largest_sync >= COUNTED:
         raise OutOfScope("times", "the ticks of this problem are too many for CP-SAT", "use the dynamic program")
 
 
@@ -88,8 +114,8 @@ def variant(made: CpSatModel) -> None:
 
 def cover(made: CpSatModel) -> None:
     """C2: the path of the variant starts behind the last layer: ``sum of its first arcs = sum of its use``."""
-    for at, choices in made.formulation.by_variant.items():
-        made.model.add(made.arcs(made.formulation.last[at]) == made.literal(choices))
+    for at, arcs in made.formulation.last.items():
+        made.model.add(made.arcs(arcs) == made.literal(made.formulation.by_variant.get(at, ())))
 
 
 def order(made: CpSatModel) -> None:
@@ -101,15 +127,53 @@ def order(made: CpSatModel) -> None:
 def stages(made: CpSatModel) -> None:
     """C5: the path ends after ``S`` arcs: ``sum of arcs that end there = sum of use with S stages``."""
     for key, arcs in made.formulation.closing.items():
-        made.model.add(made.arcs(arcs) == made.literal(made.formulation.by_stages[key]))
+        made.model.add(made.arcs(arcs) == made.literal(made.formulation.by_stages.get(key, ())))
+
+
+def sharding(made: CpSatModel) -> None:
+    """C7: a stage shards in one way over the blocks of its place: ``sum of options = sum of places`` of each degree."""
+    for options, places in made.formulation.widths:
+        made.model.add(made.sum(made.option, options) == made.sum(made.place, places))
+
+
+def placement(made: CpSatModel) -> None:
+    """C9: each stage follows at once on the one after it: ``sum entering = sum leaving`` each node.
+
+    The path starts at block 0, and ends where the outer choice says.
+    """
+    for (at, position, block), (entering, leaving) in made.formulation.nodes.items():
+        begin = made.formulation.by_variant.get(at, ()) if position == 0 else ()
+        end = made.formulation.by_end.get((at, position, block), ())
+        made.model.add(made.sum(made.place, entering, begin) == made.sum(made.place, leaving, end))
+
+
+def memory(made: CpSatModel) -> None:
+    """C11: a stage shards in a way in which it fits: ``sum of arcs that fit in these ways only <= sum of the ways``."""
+    for options, arcs in made.formulation.held:
+        made.model.add(made.arcs(arcs) <= made.sum(made.option, options))
 
 
 def load(made: CpSatModel) -> None:
-    """D5: ``load >= sum of loads of the arcs at a position``, under the outer choices that make them so."""
+    """D5: ``load >= sum of loads of the arcs at a position``, under the outer choices or the sight that make them so.
+
+    A sight is there if a seat or one of some places is taken and none of what would change it; a seat is taken if
+    replica 0 has one of some places and another replica starts at the right distance.
+    """
+    for seating in made.formulation.seatings:
+        taken = made.sum(made.place, seating.places, seating.choices)
+        made.model.add(taken <= 1 + made.seat[seating.seat])
+    for sight, found in zip(made.sight, made.formulation.sights, strict=True):
+        for cause in found.causes:
+            taken = made.sum(made.place, cause.places) if cause.seat is None else made.sum(made.seat, [cause.seat])
+            other = made.sum(made.option, cause.unless, cause.unless_choices)
+            made.model.add(taken - other <= sight)
     for bound in made.formulation.loads:
-        held = made.model.add(made.load >= made.arcs(bound.arcs, bound.loads))
-        if bound.choices is not None:
-            held.only_enforce_if(made.literal(bound.choices))
+        for part in parts(bound.loads):
+            held = made.model.add(made.load >= made.arcs(bound.arcs[part], bound.loads[part]))
+            if bound.choices is not None:
+                held.only_enforce_if(made.literal(bound.choices))
+            elif bound.sight is not None:
+                held.only_enforce_if(made.sight[bound.sight])
 
 
 def sync(made: CpSatModel) -> None:
@@ -117,25 +181,50 @@ def sync(made: CpSatModel) -> None:
     formulation, expression = made.formulation, cp_model.LinearExpr
     made.model.add_exactly_one(made.rank)
     ranks = expression.weighted_sum(made.rank, list(range(len(made.rank))))
-    for arcs, heavy in formulation.waited:
-        made.model.add(ranks >= made.arcs(arcs, heavy))
+    for bound in formulation.waited:
+        held = made.model.add(ranks >= made.arcs(bound.arcs, bound.ranks))
+        if bound.option is not None:
+            held.only_enforce_if(made.option[bound.option])
+        if bound.unless:
+            held.only_enforce_if([~made.option[at] for at in bound.unless])
     for at, choices in formulation.by_class.items():
-        ticks = expression.weighted_sum(made.rank, formulation.syncs[at])
-        made.model.add(made.sync >= ticks).only_enforce_if(made.literal(choices))
+        for part in parts(formulation.syncs[at]):
+            ticks = expression.weighted_sum(made.rank[part], formulation.syncs[at][part])
+            made.model.add(made.sync >= ticks).only_enforce_if(made.literal(choices))
 
 
 def objective(made: CpSatModel) -> None:
     """D7: ``objective >= rounds * load + sync`` under the outer choices with these rounds; it is minimised."""
     for rounds, choices in made.formulation.by_rounds.items():
-        held = made.model.add(made.objective >= rounds * made.load + made.sync)
-        held.only_enforce_if(made.literal(choices))
+        taken = made.literal(choices)
+        load = made.load if rounds * made.formulation.largest_load < COUNTED else _shorter(made, rounds, taken)
+        made.model.add(made.objective >= rounds * load + made.sync).only_enforce_if(taken)
     made.model.minimize(made.objective)
 
 
-def mean(made: CpSatModel) -> None:
-    """State a consequence, for speed: no plan takes less than its mean load, ``objective >= sum least * use``."""
-    least = cp_model.LinearExpr.weighted_sum(made.use, made.formulation.least_objectives)
-    made.model.add(made.objective >= least)
+def _shorter(made: CpSatModel, rounds: int, taken: cp_model.IntVar) -> cp_model.IntVar:
+    """Return the load under some outer choices, of which so many rounds stay within what CP-SAT can count."""
+    load = made.model.new_int_var(0, made.formulation.largest_objective // rounds, f"load{rounds}")
+    made.model.add(load >= made.load).only_enforce_if(taken)
+    return load
+
+
+def least(made: CpSatModel) -> None:
+    """State a consequence, for speed: what each outer choice takes at least, ``objective >= sum least * use``."""
+    ticks = made.formulation.least_objectives
+    for part in parts(ticks):
+        made.model.add(made.objective >= cp_model.LinearExpr.weighted_sum(made.use[part], ticks[part]))
+
+
+def parts(ticks: Sequence[int]) -> Iterator[slice]:
+    """Cut ticks, at most one of which applies, into parts that add up to less than CP-SAT can count."""
+    begin, total = 0, 0
+    for at, each in enumerate(ticks):
+        if total + each >= COUNTED:
+            yield slice(begin, at)
+            begin, total = at, 0
+        total += each
+    yield slice(begin, len(ticks))
 
 
 Post: TypeAlias = Callable[[CpSatModel], None]
@@ -146,7 +235,12 @@ RULES: Mapping[str, Post | str] = {
     "order": order,
     "replicas": BY_INDEX_SETS["replicas"],
     "stages": stages,
-    **{name: BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices", "memory")},
+    "recompute": BY_INDEX_SETS["recompute"],
+    "sharding": sharding,
+    "block": BY_INDEX_SETS["block"],
+    "placement": placement,
+    "devices": BY_INDEX_SETS["devices"],
+    "memory": memory,
     "range": BY_INDEX_SETS["range"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
@@ -154,16 +248,21 @@ RULES: Mapping[str, Post | str] = {
 COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
 
 
-def build(formulation: Formulation) -> CpSatModel:
+def build(formulation: Formulation, proven: int | None = None) -> CpSatModel:
     """Return the programme with all rules and costs.
+
+    Parameters
+    ----------
+    proven
+        Ticks of which it is proven that no plan takes less.
 
     Raises
     ------
     OutOfScope
         If sums of ticks could leave the 64 bits of CP-SAT.
     """
-    made = CpSatModel(formulation)
-    for post in (*RULES.values(), *COSTS.values(), mean):
+    made = CpSatModel(formulation, proven)
+    for post in (*RULES.values(), *COSTS.values(), least):
         if callable(post):
             post(made)
     return made

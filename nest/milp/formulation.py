@@ -1,63 +1,44 @@
-"""The mathematical programme without a solver: index sets, coefficients, and how a solution becomes a plan.
+"""The mathematical programme without a solver: index sets and coefficients.
 
-A plan without sharding is a *path*. The ``q``-th stage from the end of the pipeline takes the layers ``[first, end)``:
-an *arc* from the state ``(q - 1, end)`` to the state ``(q, first)``, of one variant. Paths start at ``(0, layers)`` and
-end at ``(S, 0)``. Beside the path a plan has one *outer choice*, ``(variant, S, d)``. Whatever a rule forbids for an
-arc or an outer choice by itself is left out of the index sets; `docs/milp.md` says which rule is kept where.
+A plan is two *paths* of the same length and an outer choice. The ``q``-th stage from the end of the pipeline takes the
+layers ``[first, end)``: an *arc* from the state ``(q - 1, end)`` to the state ``(q, first)``, of one variant; the path
+of arcs starts at ``(0, layers)`` and ends at ``(S, 0)``. It takes ``degree`` blocks from ``start`` on: a *place*, from
+the node ``(q - 1, start)`` to the node ``(q, start + degree)``; the path of places starts at ``(0, 0)`` and ends at
+``(S, stride)``. How a stage shards is an *option*. Where no stage may shard there are neither places nor options. The
+*outer choice* is ``(variant, S, d, stride)``. Whatever a rule forbids for one of these by itself is left out of the
+index sets; `docs/milp.md` says which rule is kept where.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from nest.errors import OutOfScope
-from nest.milp.levels import LoadsAt, loads_by_position
-from nest.milp.paths import Arcs, arcs_of, reachable, replicas_by_stages
-from nest.plan import Plan, Stage
-from nest.problem import Problem
-from nest.tables import Tables, VariantTables
-from nest.units import HARD_LIMIT, Ints
+from nest.milp.fits import Fits
+from nest.milp.levels import LoadsAt, loads_by_position, replica_offsets
+from nest.milp.nearest import Room
+from nest.milp.outer import OuterChoice, SyncClasses, rounds_of
+from nest.milp.paths import Arcs, Options, Places, arcs_of, options_of, places_of, reachable
+from nest.milp.ranks import RankBound, Ranks
+from nest.milp.sights import Indices, Seating, Sight, Sights, Views
+from nest.milp.space import Space, VariantSpace
+from nest.units import HARD_LIMIT, LONGEST, Ints, distinct
 
 Key = TypeVar("Key", bound=Hashable)
 
-Indices: TypeAlias = list[int]
-
 BY_INDEX_SETS: Mapping[str, str] = {
     "replicas": "the outer choices",
-    "recompute": "the loads and the memory of the arcs; `plan_of`",
-    "sharding": "`require_scope`: there are arcs without sharding only",
-    "block": "`plan_of`",
-    "placement": "the levels behind the loads, `nest.milp.levels`; `plan_of`",
+    "recompute": "the loads and the memory of the arcs; `plans.plan_of`",
+    "block": "`plans.plan_of`",
     "devices": "the outer choices",
-    "memory": "the arcs",
     "range": "the domain of the objective",
 }
 """Rules for which there is nothing to post, and what keeps them."""
-
-
-@dataclass(frozen=True, slots=True)
-class OuterChoice:
-    """A variant (by its place among the allowed ones), how many stages and replicas, and what follows from them.
-
-    Attributes
-    ----------
-    rounds
-        How often the largest load counts, D7.
-    sync_class
-        Place among the pairs of numbers that a synchronisation depends on beside the parameters, D6.
-    """
-
-    variant: int
-    stages: int
-    replicas: int
-    rounds: int
-    sync_class: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +48,18 @@ class LoadBound:
     Attributes
     ----------
     arcs, loads, least
-        Those at the position, their ticks, and the ticks that they take under all outer choices.
+        Those at the position, their ticks, and the ticks that they take whatever they see.
     choices
-        Outer choices under which the loads are these; None for all.
+        Outer choices under which the loads are these; None where it does not depend on them.
+    sight
+        Sight under which the loads are these; None where it does not depend on one.
     """
 
     arcs: Indices
     loads: Indices
     least: Indices
-    choices: tuple[int, ...] | None
+    choices: tuple[int, ...] | None = None
+    sight: int | None = None
 
 
 class Formulation:
@@ -83,51 +67,52 @@ class Formulation:
 
     Parameters
     ----------
-    tables
+    space
         Of the problem.
+    below
+        Leave out what is in no plan with a smaller objective, as far as the space sees; None for no limit.
 
     Attributes
     ----------
     choices
-        Outer choices (C1, C4, C5, C10), of those with equal rounds the one with the fewest replicas.
+        Outer choices (C1, C4, C5, C10).
     arcs
-        Stages that fit their memory (C11) and lie on some path.
-
-    Raises
-    ------
-    OutOfScope
-        If a stage may shard.
+        Stages by their layers, those that fit their memory in some way (C11) and lie on some path.
+    places, options
+        Stages by their blocks (C8, C9), and ways to shard them (C7); both empty where no stage may shard.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables, self.problem = tables, tables.problem
-        require_scope(self.problem)
-        self._classes: dict[tuple[int, int], int] = {}
-        self._bands = [variant.band(max(variant.deepest, 1)) for variant in tables.variants]
+    def __init__(self, space: Space, below: int | None = None) -> None:
+        self.space, self.tables, self.problem, self.below = space, space.tables, space.tables.problem, below
+        self.sharded = space.sharded
+        self._classes = SyncClasses()
+        self._bands = [variant.band for variant in space.variants]
+        self._fits = [variant.fits for variant in space.variants]
         self.choices: list[OuterChoice] = []
-        parts = [self._variant(at) for at in range(len(self._bands))]
-        self.arcs = Arcs(*(np.concatenate([part[name] for part in parts]) for name in range(5)))
+        parts = [self._variant(at, variant) for at, variant in enumerate(space.variants)]
+        names = zip(*parts, strict=True)
+        arcs, options, places = ([np.concatenate(columns) for columns in zip(*each, strict=True)] for each in names)
+        self.arcs, self.options, self.places = Arcs(*arcs), Options(*options), Places(*places)
 
-    def _variant(self, at: int) -> list[Ints]:
-        """Add the outer choices of a variant, and return its arcs."""
-        tables = self.tables.variants[at]
-        counts = replicas_by_stages(self.problem, tables)
-        masks = reachable(self._bands[at], sorted(counts))
-        ends = {position for position, mask in enumerate(masks, start=1) if mask[0].any()}
-        for stages in sorted(ends):
-            self.choices += [self._choice(at, stages, replicas) for replicas in counts[stages]]
-        return arcs_of(self._bands[at], at, masks)
+    def _variant(self, at: int, variant: VariantSpace) -> tuple[list[Ints], list[Ints], list[Ints]]:
+        """Add the outer choices of a variant, and return its arcs, options and places."""
+        if not self.sharded:
+            masks, none = reachable(variant.fits, sorted(variant.counts)), [np.zeros(0, dtype=np.int64)] * 4
+            for stages in _ends(masks):
+                self.choices += [self._choice(at, stages, replicas, stages) for replicas in variant.counts[stages]]
+            return arcs_of(variant.band, at, masks), none, none
+        room = variant.room(self.below)
+        self._fits[at], (arcs, options, places) = _both_paths(variant.fits.keeping(room.kept), at, room)
+        ended = set(zip(places[1].tolist(), (places[2] + places[3]).tolist(), strict=True))
+        closed = set(arcs[1][arcs[2] == 0].tolist())
+        for (stages, replicas), (fewest, most) in room.strides.items():
+            ends = [stride for stride in range(fewest, most + 1) if stages in closed and (stages, stride) in ended]
+            self.choices += [self._choice(at, stages, replicas, stride) for stride in ends]
+        return arcs, options, places
 
-    def _choice(self, variant: int, stages: int, replicas: int) -> OuterChoice:
-        tables = self.tables.variants[variant]
-        key = (replicas.bit_length(), tables.height(replicas, stages * tables.width))
-        rounds = -(-self.problem.training.microbatches // replicas) + stages - 1
-        return OuterChoice(variant, stages, replicas, rounds, self._classes.setdefault(key, len(self._classes)))
-
-    @property
-    def feasible(self) -> bool:
-        """Whether there is any path at all."""
-        return bool(self.choices)
+    def _choice(self, variant: int, stages: int, replicas: int, stride: int) -> OuterChoice:
+        kind = self._classes.of(self.tables.variants[variant], replicas, stride)
+        return OuterChoice(variant, stages, replicas, stride, rounds_of(self.problem, stages, replicas), kind)
 
     @cached_property
     def by_rounds(self) -> dict[int, Indices]:
@@ -150,9 +135,24 @@ class Formulation:
         return _grouped([(choice.variant, choice.stages) for choice in self.choices])
 
     @cached_property
+    def by_end(self) -> dict[tuple[int, int, int], Indices]:
+        """Outer choices by their variant, number of stages and stride."""
+        return _grouped([(choice.variant, choice.stages, choice.stride) for choice in self.choices])
+
+    @cached_property
     def by_position(self) -> dict[tuple[int, int], Indices]:
         """Arcs by their variant and position."""
         return _grouped(list(zip(self.arcs.variant.tolist(), self.arcs.position.tolist(), strict=True)))
+
+    @cached_property
+    def options_by_position(self) -> dict[tuple[int, int], Indices]:
+        """Options by their variant and position."""
+        return _grouped(list(zip(self.options.variant.tolist(), self.options.position.tolist(), strict=True)))
+
+    @cached_property
+    def places_by_position(self) -> dict[tuple[int, int], Indices]:
+        """Places by their variant and position."""
+        return _grouped(list(zip(self.places.variant.tolist(), self.places.position.tolist(), strict=True)))
 
     @cached_property
     def last(self) -> dict[int, Indices]:
@@ -173,6 +173,23 @@ class Formulation:
         return found
 
     @cached_property
+    def nodes(self) -> dict[tuple[int, int, int], tuple[Indices, Indices]]:
+        """Places that enter and that leave each node ``(variant, position, block)`` of the paths."""
+        found: dict[tuple[int, int, int], tuple[Indices, Indices]] = {}
+        places = self.places
+        keys = zip(
+            places.variant.tolist(),
+            places.position.tolist(),
+            places.start.tolist(),
+            places.degree.tolist(),
+            strict=True,
+        )
+        for place, (variant, position, start, degree) in enumerate(keys):
+            found.setdefault((variant, position, start + degree), ([], []))[0].append(place)
+            found.setdefault((variant, position - 1, start), ([], []))[1].append(place)
+        return found
+
+    @cached_property
     def closing(self) -> dict[tuple[int, int], Indices]:
         """Arcs of the first stage of the pipeline by variant and number of stages: those that end a path."""
         ends = np.flatnonzero(self.arcs.first == 0)
@@ -180,46 +197,125 @@ class Formulation:
         return {key: [int(ends[at]) for at in group] for key, group in _grouped(list(keys)).items()}
 
     @cached_property
-    def waited(self) -> list[tuple[Indices, Indices]]:
-        """Sets of arcs, one of each of which is waited for (D6), with the rank of their parameters.
-
-        Under ``sync_all_stages`` the arcs of each position, over all variants; else those of the first stage.
-        """
-        if not self.problem.preset.sync_all_stages:
-            groups = [np.flatnonzero(self.arcs.first == 0)]
-        else:
-            groups = [np.flatnonzero(self.arcs.position == at) for at in np.unique(self.arcs.position).tolist()]
-        ranks = np.searchsorted(self.weights, self.arcs.parameters)
-        return [(group.tolist(), ranks[group].tolist()) for group in groups]
+    def widths(self) -> list[tuple[Indices, Indices]]:
+        """Options and places of each degree at each position of each variant."""
+        options, places = self.options, self.places
+        keyed = [
+            _grouped(list(zip(each.variant.tolist(), each.position.tolist(), each.degree.tolist(), strict=True)))
+            for each in (options, places)
+        ]
+        return [(keyed[0].get(key, []), keyed[1].get(key, [])) for key in sorted(keyed[0].keys() | keyed[1].keys())]
 
     @cached_property
-    def weights(self) -> Ints:
-        """Parameters, in quanta, that the stage which is waited for can have, ascending; a place is a *rank*."""
-        counting = slice(None) if self.problem.preset.sync_all_stages else self.arcs.first == 0
-        return np.unique(self.arcs.parameters[counting])
+    def suits(self) -> dict[tuple[int, int], np.ndarray]:
+        """Whether each option suits each arc (C11), by variant and position: a row for each arc there."""
+        found = {}
+        for (variant, position), options in self.options_by_position.items():
+            fits, arcs = self._fits[variant], np.array(self.by_position[variant, position])
+            first = self.arcs.first[arcs]
+            rows = [fits.shardings.index((int(self.options.zero[at]), int(self.options.degree[at]))) for at in options]
+            found[variant, position] = fits.at(position)[rows][:, first, self.arcs.end[arcs] - first - 1].T
+        return found
+
+    @cached_property
+    def held(self) -> list[tuple[Indices, Indices]]:
+        """Sets of options, and the arcs at their position that no other option suits (C11).
+
+        One pair for each set of options that suits some arc, and one of all options with all arcs.
+        """
+        found = []
+        for key, suits in self.suits.items():
+            arcs, options = np.array(self.by_position[key]), np.array(self.options_by_position[key])
+            for row in np.unique(np.concatenate([suits, np.ones_like(suits[:1])]), axis=0):
+                within = ~(suits & ~row).any(axis=1)
+                found.append((options[row].tolist(), arcs[within].tolist()))
+        return found
+
+    @cached_property
+    def _sights(self) -> list[Sights]:
+        """What the stages of each variant see, where their places are not known beforehand."""
+        seats: dict[tuple[int, int, int], int] = {}
+        return [
+            Sights(
+                Views(
+                    self._bands[variant],
+                    variant,
+                    (self.arcs, self.places, self.options),
+                    {position: suits for (at, position), suits in self.suits.items() if at == variant},
+                    self._residues(variant),
+                    {stages: tuple(choices) for (at, stages), choices in self.by_stages.items() if at == variant},
+                ),
+                seats,
+            )
+            for variant in self.by_variant
+        ]
+
+    def _residues(self, variant: int) -> dict[int, tuple[int, ...]]:
+        """Return the outer choices by where their replicas other than the first start, modulo the period."""
+        found: dict[int, list[int]] = {}
+        width = self.tables.variants[variant].width
+        for at in self.by_variant[variant]:
+            choice = self.choices[at]
+            for residue in replica_offsets(self.problem, choice.replicas, choice.stride * width).tolist():
+                if residue:
+                    found.setdefault(residue, []).append(at)
+        return {residue: tuple(choices) for residue, choices in found.items()}
+
+    @cached_property
+    def sights(self) -> list[Sight]:
+        """What makes stages slower than they are at least; empty where no stage may shard."""
+        return [sight for sights in self._sights for sight in sights.found] if self.sharded else []
+
+    @cached_property
+    def seatings(self) -> list[Seating]:
+        """What takes the seats of the sights."""
+        return [seating for sights in self._sights for seating in sights.seatings()] if self.sharded else []
+
+    @property
+    def seats(self) -> int:
+        """How many seats there are."""
+        return 1 + max((seating.seat for seating in self.seatings), default=-1)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """What the stage that is waited for may have to synchronise."""
+        return Ranks(self.tables, self.arcs, self.options, self.suits)
+
+    @cached_property
+    def waited(self) -> list[RankBound]:
+        """Bounds of the rank that is waited for (D6), those without a condition first."""
+        return self.ranks.bounds()
 
     @cached_property
     def syncs(self) -> list[Indices]:
         """Ticks of synchronisation (D6) by class and rank."""
-        tables = self.tables.variants[0]
-        classes = sorted(self._classes, key=self._classes.__getitem__)
-        return [tables.syncs(self.weights, 1 << bits - 1, height).tolist() for bits, height in classes]
+        return [self.ranks.ticks(1 << halvings, height) for halvings, height in self._classes.pairs]
 
     @cached_property
     def loads(self) -> list[LoadBound]:
         """Bounds of the largest load (D5) at every position, those without a condition first."""
         least = np.zeros(len(self.arcs), dtype=np.int64)
-        conditional: list[LoadBound] = []
+        conditional = list(self._by_sight(least) if self.sharded else self._by_choice(least))
+        free = [
+            LoadBound(arcs.tolist(), least[arcs].tolist(), least[arcs].tolist())
+            for arcs in (np.flatnonzero(self.arcs.position == at) for at in distinct(self.arcs.position).tolist())
+        ]
+        return free + conditional
+
+    def _by_sight(self, least: Ints) -> Iterator[LoadBound]:
+        """Write what arcs take at least into ``least``, and yield the bounds of what they see."""
+        for sights in self._sights:
+            least[list(sights.least)] = list(sights.least.values())
+        for at, sight in enumerate(self.sights):
+            yield LoadBound(sight.arcs, sight.loads, sight.least, sight=at)
+
+    def _by_choice(self, least: Ints) -> Iterator[LoadBound]:
+        """Write what arcs take at least into ``least``, and yield the bounds under outer choices."""
         for variant, band in enumerate(self._bands):
             chosen = {at: self.choices[at] for at in self.by_variant.get(variant, [])}
             keyed = {at: (choice.stages, choice.replicas) for at, choice in chosen.items()}
             for found in loads_by_position(band, self.problem, keyed):
-                conditional += self._conditional(variant, found, least)
-        free = [
-            LoadBound(arcs.tolist(), least[arcs].tolist(), least[arcs].tolist(), None)
-            for arcs in (np.flatnonzero(self.arcs.position == at) for at in np.unique(self.arcs.position).tolist())
-        ]
-        return free + conditional
+                yield from self._conditional(variant, found, least)
 
     def _conditional(self, variant: int, found: LoadsAt, least: Ints) -> list[LoadBound]:
         """Write what an arc takes at least into ``least``, and return the bounds under which it takes more."""
@@ -240,15 +336,21 @@ class Formulation:
         ]
 
     @cached_property
+    def _limit(self) -> int:
+        """Largest objective that counts: the end of the range (C12), or what is below the limit."""
+        return (HARD_LIMIT if self.below is None else self.below) - 1
+
+    @cached_property
     def largest_load(self) -> int:
-        """Largest load of any arc."""
-        return max((max(bound.loads) for bound in self.loads), default=0)
+        """Largest load of any solution."""
+        rounds = min((choice.rounds for choice in self.choices), default=1)
+        return min(max((max(bound.loads) for bound in self.loads), default=0), LONGEST - 1, self._limit // rounds)
 
     @cached_property
     def largest_objective(self) -> int:
-        """Largest objective of any solution, cut off at the end of the range (C12)."""
+        """Largest objective of any solution."""
         rounds = max((choice.rounds for choice in self.choices), default=0)
-        return min(rounds * self.largest_load + self.largest_sync, HARD_LIMIT - 1)
+        return min(rounds * self.largest_load + self.largest_sync, self._limit)
 
     @cached_property
     def largest_sync(self) -> int:
@@ -263,84 +365,37 @@ class Formulation:
 
     @cached_property
     def least_objectives(self) -> Indices:
-        """Ticks that each outer choice takes at least, by the mean of the loads of its stages.
-
-        A consequence of the rules, which makes them known at once to a solver that has them one by one: ``S`` stages
-        of load at most ``load`` run every layer, and all but the last repeat what recomputation repeats; what the last
-        one spares is at most ``load`` again.
-        """
+        """Ticks that each outer choice takes at least, a consequence of what its loads are at least."""
         return [self._least_objective(choice) for choice in self.choices]
 
     def _least_objective(self, choice: OuterChoice) -> int:
-        tables = self.tables.variants[choice.variant]
-        once, repeated = tables.forward + tables.backward, tables.repeated
-        work = int((once + repeated).sum())
-        load = max(int(once.max()), -(-int(once.sum()) // choice.stages), -(-work // (choice.stages + 1)))
+        load = self.space.variants[choice.variant].least_load(choice.stages, choice.replicas)
         return choice.rounds * load + self.syncs[choice.sync_class][0]
 
-    def decode(self, choice: int, arcs: Sequence[int]) -> Plan:
-        """Return the plan of a solution (C6, C8 and C9 hold by how it is built)."""
-        chosen = self.choices[choice]
-        order = sorted(arcs, key=lambda arc: int(self.arcs.first[arc]))
-        cuts = [(int(self.arcs.first[arc]), int(self.arcs.end[arc])) for arc in order]
-        return plan_of(self.tables.variants[chosen.variant], cuts, chosen.replicas)
 
-    def encode(self, plan: Plan) -> tuple[int, Indices] | None:
-        """Return the outer choice and the arcs of a plan; None where the index sets or `decode` rule it out."""
-        choice = self._choice_of(plan)
-        arcs = None if choice is None else self._arcs_of(plan, self.choices[choice].variant)
-        if choice is None or arcs is None:
-            return None
-        bare = replace(plan, stages=tuple(replace(stage, load_s=None, memory_bytes=None) for stage in plan.stages))
-        return (choice, arcs) if self.decode(choice, arcs) == bare else None
-
-    def _choice_of(self, plan: Plan) -> int | None:
-        """Return the outer choice of a plan."""
-        for at, choice in enumerate(self.choices):
-            variant = self.tables.variants[choice.variant].variant
-            if (variant, choice.stages, choice.replicas) == (plan.variant, len(plan.stages), plan.replicas):
-                return at
-        return None
-
-    def _arcs_of(self, plan: Plan, variant: int) -> Indices | None:
-        """Return the arcs of a plan's stages, None where one is missing."""
-        index = self.tables.variants[variant].graph.index
-        arcs = []
-        for position, stage in enumerate(reversed(plan.stages), start=1):
-            if not stage.layers:
-                return None
-            first, end = index[stage.layers[0]], index[stage.layers[-1]] + 1
-            arcs += [
-                arc
-                for arc in self.by_position.get((variant, position), [])
-                if (self.arcs.first[arc], self.arcs.end[arc]) == (first, end)
-            ]
-        return arcs if len(arcs) == len(plan.stages) else None
+def _ends(masks: Sequence[np.ndarray]) -> list[int]:
+    """Return the positions at which a path can end."""
+    return [position for position, mask in enumerate(masks, start=1) if mask[0].any()]
 
 
-def require_scope(problem: Problem) -> None:
-    """Raise `OutOfScope` where a stage may shard."""
-    if problem.choices.zero != {0}:
-        raise OutOfScope(
-            "choices.zero",
-            f"the mathematical programme has no stages that shard, types {sorted(problem.choices.zero)} are allowed",
-            "allow type 0 alone, or use the dynamic program",
-        )
+def _both_paths(fits: Fits, variant: int, room: Room) -> tuple[Fits, tuple[list[Ints], list[Ints], list[Ints]]]:
+    """Return the columns of `Arcs`, `Options` and `Places` of one variant, consistent with each other.
 
-
-def plan_of(tables: VariantTables, cuts: Sequence[tuple[int, int]], replicas: int) -> Plan:
-    """Return the plan with stages ``[first, end)``, from the first of the pipeline on."""
-    layers, width, count = tables.graph.layers, tables.width, len(cuts)
-    stages = tuple(
-        Stage(
-            layers=tuple(layer.id for layer in layers[first:end]),
-            first_device=(count - 1 - at) * width,
-            devices=width,
-            recompute="full" if tables.recompute and at + 1 < count else "none",
-        )
-        for at, (first, end) in enumerate(cuts)
-    )
-    return Plan(tables.variant, replicas, count * width, stages)
+    Degrees that no path of places can use at a position are left out until every option has a place.
+    """
+    most = dict[int, int]()
+    for (stages, _), (_, blocks) in room.strides.items():
+        most[stages] = max(most.get(stages, 0), blocks)
+    while True:
+        masks = reachable(fits, sorted(most))
+        options = options_of(fits, variant, masks)
+        degrees = [set(options[3][options[1] == at].tolist()) for at in range(1, len(masks) + 1)]
+        ends = [(stages, block) for stages in _ends(masks) for block in range(most[stages] + 1)]
+        places = places_of(variant, degrees, ends, room)
+        placed = [set(places[3][places[1] == at].tolist()) for at in range(1, len(masks) + 1)]
+        if placed == degrees:
+            return fits, (arcs_of(fits.band, variant, masks), options, places)
+        fits = fits.with_degrees(placed)
 
 
 def _grouped(keys: Sequence[Key]) -> dict[Key, Indices]:

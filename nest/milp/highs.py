@@ -14,11 +14,12 @@ from pyomo.contrib.appsi.solvers.highs import Highs
 from nest.errors import SolverUnavailable
 from nest.milp.claim import NO_PATH, Claim
 from nest.milp.formulation import Formulation
+from nest.milp.plans import Solution, decode
 from nest.milp.pyomo_model import PyomoModel, build
+from nest.milp.space import Space
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Status
-from nest.tables import Tables
 
 TOLERANCE = 1e-8
 """By how much a rule may be off, in units, and a binary from a whole number."""
@@ -42,7 +43,7 @@ ENDED = {
 
 def solve(problem: Problem, time_limit_s: float | None) -> Claim:
     """Solve the programme of a problem."""
-    formulation = Formulation(Tables.of(problem))
+    formulation = Formulation(Space.of(problem))
     return run(build(formulation), time_limit_s) if formulation.choices else NO_PATH
 
 
@@ -85,7 +86,8 @@ def _decode(made: PyomoModel, found: Any) -> Plan:
     """Return the plan of a solution, whose binaries are whole up to the tolerance."""
     found.solution_loader.load_vars()
     choice = max(made.use, key=lambda at: made.use[at].value)
-    return made.formulation.decode(choice, [at for at in made.arc if made.arc[at].value > 0.5])
+    taken = ([at for at in each if each[at].value > 0.5] for each in (made.arc, made.option, made.place))
+    return decode(made.formulation, Solution(choice, *taken))
 
 
 def _bound(made: PyomoModel, claimed: float | None) -> int | None:

@@ -1,16 +1,17 @@
-"""Which outer choices and which arcs there are: everything that a rule forbids by itself is left out here."""
+"""The two paths of a plan: which arcs there are for its layers, and which for its places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nest.problem import Problem
-from nest.tables import Band, VariantTables
+from nest.milp.fits import Fits
+from nest.milp.nearest import Room
+from nest.tables import Band
 from nest.units import Ints
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -18,7 +19,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """Stages at their places, in arrays of equal length.
+    """Stages by their layers, in arrays of equal length.
 
     Attributes
     ----------
@@ -38,38 +39,60 @@ class Arcs:
         return len(self.first)
 
 
-def replicas_by_stages(problem: Problem, tables: VariantTables) -> dict[int, list[int]]:
-    """Return the numbers of replicas to consider for each allowed number of stages (C4, C5, C10).
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Stages by the blocks of replica 0 that they take, in arrays of equal length.
 
-    Of the replicas with equal rounds the fewest are as good as any: their places are among those of the others, so no
-    load is larger, and they synchronise in no more steps over no more levels.
+    Attributes
+    ----------
+    variant, position
+        Which stage: the ``position``-th from the end.
+    start, degree
+        Blocks of the variant's width: the first one, and how many.
     """
-    blocks, choices = problem.cluster.devices // tables.width, problem.choices
-    microbatches, found = problem.training.microbatches, {}
-    for stages in range(1, min(tables.layers, blocks) + 1):
-        if choices.stages is not None and stages not in choices.stages:
-            continue
-        fewest: dict[int, int] = {}
-        for replicas in range(1, min(microbatches, blocks // stages) + 1):
-            if choices.replicas is None or replicas in choices.replicas:
-                fewest.setdefault(-(-microbatches // replicas), replicas)
-        if fewest:
-            found[stages] = list(fewest.values())
-    return found
+
+    variant: Ints
+    position: Ints
+    start: Ints
+    degree: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
 
 
-def reachable(band: Band, stages: Sequence[int]) -> list[Bools]:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Ways to shard a stage, in arrays of equal length.
+
+    Attributes
+    ----------
+    variant, position
+        Which stage: the ``position``-th from the end.
+    zero, degree
+        ZeRO type and degree; 0 and 1 is no sharding.
+    """
+
+    variant: Ints
+    position: Ints
+    zero: Ints
+    degree: Ints
+
+    def __len__(self) -> int:
+        return len(self.zero)
+
+
+def reachable(fits: Fits, stages: Collection[int]) -> list[Bools]:
     """Return which stages lie on a path to one of the allowed numbers of ``stages``, by position from the end.
 
     One pass forward keeps the arcs that the start reaches through arcs that fit (C11), one backward those that reach
     an end.
     """
-    layers, fits = band.tables.layers, band.most_in_flight(0, 1)
+    layers = fits.band.tables.layers
     reached, masks = np.zeros(layers + 1, dtype=bool), []
     reached[layers] = True
-    end = np.minimum(band.end, layers)
+    end = np.minimum(fits.band.end, layers)
     for position in range(1, max(stages, default=0) + 1):
-        mask = (fits >= position) & reached[end]
+        mask = fits.any(position) & reached[end]
         masks.append(mask)
         reached = np.append(mask.any(axis=1), False)
         reached[0] = False
@@ -91,3 +114,50 @@ def arcs_of(band: Band, variant: int, masks: list[Bools]) -> list[Ints]:
     first = np.concatenate([np.zeros(0, dtype=np.int64), *(first for first, _ in found)])
     column = np.concatenate([np.zeros(0, dtype=np.int64), *(column for _, column in found)])
     return [np.full(len(first), variant), position, first, first + column + 1, band.parameters[first, column]]
+
+
+def options_of(fits: Fits, variant: int, masks: Sequence[Bools]) -> list[Ints]:
+    """Return the columns of `Options` of one variant: those that suit any of its arcs."""
+    found = list[tuple[int, int, int]]()
+    for position, mask in enumerate(masks, start=1):
+        suits = fits.at(position) & mask
+        found += [(position, *way) for row, way in enumerate(fits.shardings) if suits[row].any()]
+    columns = np.array(found, dtype=np.int64).reshape(-1, 3)
+    return [np.full(len(found), variant), *columns.T]
+
+
+def places_of(
+    variant: int, degrees: Sequence[Collection[int]], ends: Collection[tuple[int, int]], room: Room
+) -> list[Ints]:
+    """Return the columns of `Places` of one variant: what lies on a path from block 0 to one of the ends (C9).
+
+    Parameters
+    ----------
+    degrees
+        That the stages of the 1st, 2nd, ... position may have.
+    ends
+        Pairs of position and block at which a replica may end.
+    room
+        Where the stages of each position may start and end.
+    """
+    most = max((block for _, block in ends), default=0)
+    reached = [np.arange(most + 1) == 0]
+    for position, allowed in enumerate(degrees, start=1):
+        reached[-1][: room.starts.get(position, 0)] = False
+        after = np.zeros(most + 1, dtype=bool)
+        for degree in allowed:
+            after[degree:] |= reached[-1][: max(most + 1 - degree, 0)]
+        after[room.ends.get(position, most) + 1 :] = False
+        reached.append(after)
+    wanted, found = np.zeros(most + 1, dtype=bool), list[list[Ints]]()
+    for position in range(len(degrees), 0, -1):
+        wanted[[block for at, block in ends if at == position]] = True
+        before = np.zeros(most + 1, dtype=bool)
+        for degree in sorted(degrees[position - 1]):
+            start = np.flatnonzero(reached[position - 1][: max(most + 1 - degree, 0)] & wanted[degree:])
+            before[start] = True
+            found.append([np.full(len(start), each) for each in (variant, position)])
+            found[-1] += [start, np.full(len(start), degree)]
+        wanted = before
+    empty = [np.zeros(0, dtype=np.int64)]
+    return [np.concatenate(empty + [part[name] for part in reversed(found)]) for name in range(4)]

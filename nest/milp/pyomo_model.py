@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import pyomo.environ as pyo
 
-from nest.milp.formulation import BY_INDEX_SETS, Formulation, Indices
+from nest.milp.formulation import BY_INDEX_SETS, Formulation
+from nest.milp.plans import NOTHING, Solution, encode
+from nest.milp.sights import Indices
 from nest.plan import Plan
 
 Expression: TypeAlias = Any
@@ -29,8 +31,10 @@ class PyomoModel:
 
     Attributes
     ----------
-    use, arc
-        Whether an outer choice and an arc are taken.
+    use, arc, option, place
+        Whether an outer choice, an arc, a way to shard and a place are taken, by their index in the formulation.
+    seat, sight
+        Whether a replica starts a stage at a seat, and a stage sees certain levels: 1 at least where it is so.
     rank
         Whether the stage that is waited for has the parameters of a rank.
     load, sync, objective
@@ -47,13 +51,18 @@ class PyomoModel:
         self.model = model = pyo.ConcreteModel()
         model.use = pyo.Var(range(len(formulation.choices)), domain=pyo.Binary)
         model.arc = pyo.Var(range(len(formulation.arcs)), domain=pyo.Binary)
-        model.rank = pyo.Var(range(len(formulation.weights)), domain=pyo.Binary)
+        model.option = pyo.Var(range(len(formulation.options)), domain=pyo.Binary)
+        model.place = pyo.Var(range(len(formulation.places)), domain=pyo.Binary)
+        model.seat = pyo.Var(range(formulation.seats), bounds=(0, 1))
+        model.sight = pyo.Var(range(len(formulation.sights)), bounds=(0, 1))
+        model.rank = pyo.Var(range(len(formulation.ranks)), domain=pyo.Binary)
         model.largest = pyo.Var(bounds=(0, formulation.largest_load / self.unit))
         model.sync = pyo.Var(bounds=(0, formulation.largest_sync / self.unit))
         model.objective = pyo.Var(bounds=(0, formulation.largest_objective / self.unit))
         model.set_of = pyo.VarList(domain=pyo.Binary)
         model.rules = pyo.ConstraintList()
         self.use, self.arc, self.rank = model.use, model.arc, model.rank
+        self.option, self.place, self.seat, self.sight = model.option, model.place, model.seat, model.sight
         self.load, self.sync, self.objective = model.largest, model.sync, model.objective
         self._literals: dict[tuple[int, ...], Expression] = {}
 
@@ -79,14 +88,25 @@ class PyomoModel:
         """Return ticks in units."""
         return [each / self.unit for each in ticks]
 
+    def sum(self, taken: Expression, chosen: Indices, choices: Iterable[int] = ()) -> Expression:
+        """Return the sum of some variables, and of the binary of some outer choices if there are any."""
+        key = tuple(choices)
+        return pyo.quicksum(taken[at] for at in chosen) + (self.literal(key) if key else 0)
+
     def fix(self, plan: Plan) -> None:
-        """Allow no other plan than this one; none at all where the index sets or `Formulation.decode` exclude it."""
-        encoded = self.formulation.encode(plan)
-        choice, arcs = encoded if encoded is not None else (-1, [])
-        for at in self.use:
-            self.use[at].fix(int(at == choice))
-        for at in self.arc:
-            self.arc[at].fix(int(at in arcs))
+        """Allow no other plan than this one; none at all where the index sets or `decode` exclude it."""
+        self.take(encode(self.formulation, plan) or NOTHING)
+
+    def take(self, solution: Solution) -> None:
+        """Allow no other solution than this one."""
+        for variables, chosen in (
+            (self.use, [solution.choice]),
+            (self.arc, solution.arcs),
+            (self.option, solution.options),
+            (self.place, solution.places),
+        ):
+            for at in variables:
+                variables[at].fix(int(at in chosen))
 
 
 def variant(made: PyomoModel) -> None:
@@ -96,8 +116,8 @@ def variant(made: PyomoModel) -> None:
 
 def cover(made: PyomoModel) -> None:
     """C2: the path of the variant that is used, and no other, starts behind the last layer."""
-    for at, choices in made.formulation.by_variant.items():
-        made.post(made.arcs(made.formulation.last[at]) == made.literal(choices))
+    for at, arcs in made.formulation.last.items():
+        made.post(made.arcs(arcs) == made.literal(made.formulation.by_variant.get(at, ())))
 
 
 def order(made: PyomoModel) -> None:
@@ -109,21 +129,51 @@ def order(made: PyomoModel) -> None:
 def stages(made: PyomoModel) -> None:
     """C5: the path has as many arcs as the outer choice has stages."""
     for key, arcs in made.formulation.closing.items():
-        made.post(made.arcs(arcs) == made.literal(made.formulation.by_stages[key]))
+        made.post(made.arcs(arcs) == made.literal(made.formulation.by_stages.get(key, ())))
+
+
+def sharding(made: PyomoModel) -> None:
+    """C7: of the options with the degree of the stage's place one is taken."""
+    for options, places in made.formulation.widths:
+        made.post(made.sum(made.option, options) == made.sum(made.place, places))
+
+
+def placement(made: PyomoModel) -> None:
+    """C9: as many places enter a node as leave it; paths start at block 0 and end where the outer choice says."""
+    for (at, position, block), (entering, leaving) in made.formulation.nodes.items():
+        begin = made.formulation.by_variant.get(at, ()) if position == 0 else ()
+        end = made.formulation.by_end.get((at, position, block), ())
+        made.post(made.sum(made.place, entering, begin) == made.sum(made.place, leaving, end))
+
+
+def memory(made: PyomoModel) -> None:
+    """C11: an arc that fits only in some ways to shard goes with one of them."""
+    for options, arcs in made.formulation.held:
+        if arcs:
+            made.post(made.arcs(arcs) <= made.sum(made.option, options))
 
 
 def load(made: PyomoModel) -> None:
-    """D5: no arc's load, under the outer choices that make it so, is above the largest.
+    """D5: no arc's load, under the outer choices or the sight that make it so, is above the largest.
 
-    Without these outer choices the bound falls back to what the arcs take at least.
+    Without these the bound falls back to what the arcs take at least. Sights and seats are as in CP-SAT.
     """
+    for seating in made.formulation.seatings:
+        taken = made.sum(made.place, seating.places, seating.choices)
+        made.post(taken <= 1 + made.seat[seating.seat])
+    for at, sight in enumerate(made.formulation.sights):
+        for cause in sight.causes:
+            taken = made.sum(made.place, cause.places) if cause.seat is None else made.seat[cause.seat]
+            other = made.sum(made.option, cause.unless, cause.unless_choices)
+            made.post(taken <= made.sight[at] + other)
     for bound in made.formulation.loads:
         taken = made.arcs(bound.arcs, made.in_units(bound.loads))
-        if bound.choices is None:
+        if bound.choices is None and bound.sight is None:
             made.post(made.load >= taken)
         else:
             slack = max(high - low for high, low in zip(bound.loads, bound.least, strict=True)) / made.unit
-            made.post(made.load >= taken - slack * (1 - made.literal(bound.choices)))
+            there = made.sight[bound.sight] if bound.choices is None else made.literal(bound.choices)
+            made.post(made.load >= taken - slack * (1 - there))
 
 
 def sync(made: PyomoModel) -> None:
@@ -133,8 +183,11 @@ def sync(made: PyomoModel) -> None:
     """
     formulation, model = made.formulation, made.model
     ranks, classes = list(made.rank), list(formulation.by_class)
-    for arcs, heavy in formulation.waited:
-        made.post(pyo.quicksum(at * made.rank[at] for at in ranks) >= made.arcs(arcs, heavy))
+    for bound in formulation.waited:
+        slack = max((high - low for high, low in zip(bound.ranks, bound.least, strict=True)), default=0)
+        off = made.sum(made.option, list(bound.unless)) + (0 if bound.option is None else 1 - made.option[bound.option])
+        taken = made.arcs(bound.arcs, bound.ranks) - slack * off
+        made.post(pyo.quicksum(at * made.rank[at] for at in ranks) >= taken)
     model.both = pyo.Var(classes, ranks, bounds=(0, 1))
     for at in classes:
         made.post(pyo.quicksum(model.both[at, rank] for rank in ranks) == made.literal(formulation.by_class[at]))
@@ -160,10 +213,10 @@ def objective(made: PyomoModel) -> None:
     model.minimised = pyo.Objective(expr=made.objective)
 
 
-def mean(made: PyomoModel) -> None:
-    """State a consequence, for speed: no outer choice takes less than its mean load."""
-    least = made.in_units(made.formulation.least_objectives)
-    made.post(made.objective >= pyo.quicksum(least[at] * made.use[at] for at in made.use))
+def least(made: PyomoModel) -> None:
+    """State a consequence, for speed: what each outer choice takes at least."""
+    ticks = made.in_units(made.formulation.least_objectives)
+    made.post(made.objective >= pyo.quicksum(ticks[at] * made.use[at] for at in made.use))
 
 
 Post: TypeAlias = Callable[[PyomoModel], None]
@@ -174,7 +227,12 @@ RULES: Mapping[str, Post | str] = {
     "order": order,
     "replicas": BY_INDEX_SETS["replicas"],
     "stages": stages,
-    **{name: BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices", "memory")},
+    "recompute": BY_INDEX_SETS["recompute"],
+    "sharding": sharding,
+    "block": BY_INDEX_SETS["block"],
+    "placement": placement,
+    "devices": BY_INDEX_SETS["devices"],
+    "memory": memory,
     "range": BY_INDEX_SETS["range"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
@@ -185,7 +243,7 @@ COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
 def build(formulation: Formulation) -> PyomoModel:
     """Return the programme with all rules and costs."""
     made = PyomoModel(formulation)
-    for post in (*RULES.values(), *COSTS.values(), mean):
+    for post in (*RULES.values(), *COSTS.values(), least):
         if callable(post):
             post(made)
     return made

@@ -1,0 +1,114 @@
+"""What the index sets of a programme are taken from, and consequences of the rules that make them smaller."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from nest.errors import OutOfScope
+from nest.milp.fits import Fits
+from nest.milp.nearest import Nearest, Room
+from nest.milp.outer import replicas_by_stages, rounds_of
+from nest.problem import Problem
+from nest.tables import Tables, VariantTables
+from nest.units import HARD_LIMIT
+
+
+class Space:
+    """The variants of a problem, with what their stages and outer choices may be.
+
+    Parameters
+    ----------
+    tables
+        Of the problem.
+    every
+        Leave out only what a rule forbids. Otherwise what another plan of no higher price makes superfluous is left
+        out too, more replicas with equal rounds and slower ZeRO types, and what `nest.milp.nearest` finds no room for.
+
+    Attributes
+    ----------
+    sharded
+        Whether any stage may shard; if not, nothing is left out but replicas.
+
+    Raises
+    ------
+    OutOfScope
+        If the problem has side constraints, or its preset prices other plans than `artifact` and `paper` do.
+    """
+
+    def __init__(self, tables: Tables, *, every: bool = False) -> None:
+        self.tables, self.every = tables, every
+        require_scope(tables.problem)
+        self.variants = [VariantSpace(variant, every=every) for variant in tables.variants]
+        self.sharded = any(variant.fits.shardings not in ([], [(0, 1)]) for variant in self.variants)
+
+    @classmethod
+    def of(cls, problem: Problem, *, every: bool = False) -> Space:
+        """Return the space of a problem."""
+        return cls(Tables.of(problem), every=every)
+
+    @property
+    def least_objective(self) -> int:
+        """Ticks that every plan takes at least; the end of the range where there is none."""
+        return min((variant.least_objective for variant in self.variants), default=HARD_LIMIT)
+
+
+def require_scope(problem: Problem) -> None:
+    """Raise `OutOfScope` where the programme does not say what the problem asks for."""
+    preset, remedy = problem.preset, "use the dynamic program"
+    if problem.constraints:
+        raise OutOfScope("constraints", "the mathematical programme has no side constraints", remedy)
+    if (preset.objective, preset.sharding, preset.collectives) != ("bottleneck", "stage", "levels"):
+        what = f"the mathematical programme does not price as preset {preset.name!r} does"
+        raise OutOfScope("preset", what, remedy)
+
+
+class VariantSpace:
+    """One variant of a space.
+
+    Attributes
+    ----------
+    fits
+        Ways to shard its stages.
+    counts
+        Numbers of replicas by number of stages.
+    """
+
+    def __init__(self, tables: VariantTables, *, every: bool) -> None:
+        self.tables, self.every, self.problem = tables, every, tables.problem
+        self.band = tables.band(max(tables.deepest, 1))
+        self.fits = Fits(self.band, every=every)
+        least = min((degree for _, degree in self.fits.shardings), default=None)
+        self.counts = {} if least is None else replicas_by_stages(self.problem, tables, least, every=every)
+
+    @cached_property
+    def nearest(self) -> Nearest:
+        """What the nearest levels leave room for."""
+        return Nearest(self.fits, self.counts)
+
+    def room(self, below: int | None) -> Room:
+        """Return what plans with a smaller objective may consist of; for None, plans with any."""
+        return self.nearest.everything() if self.every else self.nearest.room(HARD_LIMIT if below is None else below)
+
+    def least_load(self, stages: int, replicas: int) -> int:
+        """Return what the largest load of a plan is at least.
+
+        The mean: ``S`` stages of load at most ``load`` run every layer, and all but the last repeat what recomputation
+        repeats; what the last one spares is at most ``load`` again. Where stages may shard and nothing is left in for
+        its own sake, also what the nearest levels say.
+        """
+        once, repeated = self.tables.forward + self.tables.backward, self.tables.repeated
+        work = int((once + repeated).sum())
+        mean = max(int(once.max()), -(-int(once.sum()) // stages), -(-work // (stages + 1)))
+        sharded = len(self.fits.shardings) > 1 and not self.every
+        return max(mean, self.nearest.least_load(stages, replicas)) if sharded else mean
+
+    @cached_property
+    def least_objective(self) -> int:
+        """Ticks that every plan of the variant takes at least; the end of the range where there is none."""
+        least = (
+            self.least_load(stages, replicas) * rounds_of(self.problem, stages, replicas)
+            + self.nearest.least_sync(stages, replicas)
+            for stages, found in self.counts.items()
+            for replicas in found
+        )
+        return min((each for each in least if each < HARD_LIMIT), default=HARD_LIMIT)
