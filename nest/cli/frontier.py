@@ -84,7 +84,7 @@ def _print(front: Frontier, time_limit_s: float | None, *, certify: bool, as_jso
     from nest.objectives import confirm_claims
 
     proofs: tuple[Proof, ...] = confirm_claims(front.claims(), time_limit_s) if certify else ()
-    explanation = explain(front.problem) if front.complete and not front.points else None
+    explanation = explain(front.problem, front.reason) if front.complete and not front.points else None
     if as_json:
         from nest.files import frontier_document
         from nest.provenance import versions

@@ -82,10 +82,9 @@ def print_least(answer: Least, time_limit_s: float | None, *, certify: bool, as_
     """Print an answer, for a person or a program, with what the checker says to it where that shall be asked."""
     from nest.explain import explain
     from nest.objectives import confirm_claims
-    from nest.result import Status
 
     proofs: tuple[Proof, ...] = confirm_claims(answer.claims(), time_limit_s) if certify else ()
-    explanation = explain(answer.amounts.problem) if answer.result.status is Status.INFEASIBLE else None
+    explanation = explain(answer.amounts.problem, answer.result.reason) if answer.impossible else None
     if as_json:
         from nest.files import least_document
 

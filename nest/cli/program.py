@@ -12,23 +12,30 @@ import click
 from nest import __version__
 from nest.cli.ablate import ablate_command
 from nest.cli.certify import certify_command
+from nest.cli.estimate import estimate_command
 from nest.cli.evaluate import evaluate_command
 from nest.cli.exits import FAILURES, ExitCode
 from nest.cli.frontier import frontier_command
 from nest.cli.show import show_command
 from nest.cli.solve import solve_command
+from nest.cli.validate import validate_command
 from nest.cli.versions import versions_command
 from nest.errors import NestError
 
 COMMANDS = (
     ablate_command,
     certify_command,
+    estimate_command,
     evaluate_command,
     frontier_command,
     show_command,
     solve_command,
+    validate_command,
     versions_command,
 )
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def main() -> None:
@@ -72,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
         return _explain(error)
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(invoke_without_command=True, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="nest", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> int:
@@ -89,6 +96,9 @@ def cli(context: click.Context) -> int:
 
 
 for _command in COMMANDS:
+    _command.context_settings = (
+        SETTINGS  # its own: click keeps the names of a command's help option from the first call on
+    )
     cli.add_command(_command)
 
 

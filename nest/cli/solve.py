@@ -81,7 +81,7 @@ def _explanation(problem: Problem, result: Result) -> Explanation | None:
     from nest.explain import explain
     from nest.result import Status
 
-    return explain(problem) if result.status is Status.INFEASIBLE else None
+    return explain(problem, result.reason) if result.status is Status.INFEASIBLE else None
 
 
 def _confirm(problem: Problem, result: Result, time_limit_s: float | None) -> Certificate:

@@ -59,6 +59,7 @@ def problem_facts(problem: Problem) -> dict[str, object]:
         },
         "training": {"microbatches": training.microbatches, "optimizer": training.optimizer},
         "choices": choice_values(problem.choices),
+        "constraints": [{"kind": each.kind, "text": each.text} for each in problem.constraints],
         "plans": sum(facts.plans for facts in variants),
     }
 

@@ -26,6 +26,8 @@ from nest.report.verdict import Difference, differences
 from nest.result import Result, Status
 from nest.units import Number
 
+_UNSETTLED = "in the time for this, less than the conflict may be one, and smaller or other changes may help"
+
 _SHOWN_LINES = 4
 """Of many findings of one kind so many are listed, the rest is counted."""
 
@@ -108,7 +110,9 @@ def problem_text(problem: Problem, screen: Screen) -> str:
     summary.add("Cluster", _cluster(problem))
     summary.add("Training", f"{counted(problem.training.microbatches, 'microbatch')}, {problem.training.optimizer}")
     summary.add("Choices", _choices(problem))
-    summary.add("Space", f"{count(sum(variant.plans for variant in facts))} plans fit on the devices")
+    summary.extend("Asked for", (f"{each.kind}: {each.text}" for each in problem.constraints))
+    aside = ", side constraints aside" if problem.constraints else ""
+    summary.add("Space", f"{count(sum(variant.plans for variant in facts))} plans fit on the devices{aside}")
     return render(screen, summary.table, "", _level_table(problem), "", _variant_table(facts), _WIDTHS_NOTE)
 
 
@@ -117,6 +121,7 @@ def explain_into(summary: Summary, explanation: Explanation | None) -> None:
     if explanation is not None:
         summary.add("Conflict", ", ".join(explanation.conflict))
         summary.extend("Helps", (relaxation.text for relaxation in explanation.relaxations))
+        summary.add("Unsettled", "" if explanation.complete else _UNSETTLED, "yellow")
 
 
 def title(problem: Problem) -> str:

@@ -1,0 +1,106 @@
+"""``nest estimate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nest.cli.asked import AskedPlan, asked_model
+from nest.cli.exits import ExitCode
+from nest.cli.options import json_option
+from nest.cli.output import print_json, screen
+
+FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
+WHOLE = click.IntRange(min=1)
+
+
+def _model_options(command: Any) -> Any:
+    """Add where the model comes from: a file, or a family and its numbers."""
+    for name, meaning in reversed(_MEANING.items()):
+        option = f"--{name.replace('_', '-')}"
+        command = click.option(option, name, metavar="N", type=WHOLE, help=f"With --family: {meaning}.")(command)
+    family = click.option("--family", type=click.Choice(FAMILIES), help="Instead of a file.")
+    model = click.option(
+        "--model",
+        "model_path",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="A model file: config.json, arguments of Megatron-LM, and others. Widths that it gives are taken from it.",
+    )
+    return model(family(command))
+
+
+_MEANING = {
+    "layers": "layers",
+    "hidden": "width of the model",
+    "heads": "heads",
+    "kv_heads": "key-value heads",
+    "ffn": "width of the MLP",
+    "vocab": "tokens of the vocabulary (also for files that leave them to a tokenizer)",
+    "experts": "routed experts of a layer",
+    "top_k": "experts that a token passes",
+}
+
+
+def _plan_options(command: Any) -> Any:
+    """Add the widths and sizes of the plan."""
+    for name, text in reversed(
+        (
+            ("seq", "Tokens of a sequence."),
+            ("global-batch", "Sequences of an iteration."),
+            ("microbatch", "Sequences that a rank takes at a time.  [default: 1]"),
+            ("tensor", "Tensor-parallel width.  [default: 1]"),
+            ("pipeline", "Stages.  [default: 1]"),
+            ("virtual", "Chunks of each stage, interleaved.  [default: 1]"),
+            ("data", "Replicas.  [default: what the devices are enough for]"),
+            ("context", "Context-parallel width.  [default: 1]"),
+            ("expert", "Expert-parallel width.  [default: 1]"),
+        )
+    ):
+        command = click.option(f"--{name}", metavar="N", type=WHOLE, help=text)(command)
+    return command
+
+
+@click.command("estimate")
+@_model_options
+@click.option("--cluster", "cluster_source", metavar="NAME:N", required=True, help="A cluster, or its file.")
+@_plan_options
+@click.option("--sequence-parallel/--no-sequence-parallel", default=False, help="Share the sequence over --tensor.")
+@click.option("--context-kind", type=click.Choice(("ring", "gather", "exchange")), default="ring", show_default=True)
+@click.option("--expert-tensor", metavar="N", type=WHOLE, default=1, show_default=True, help="Devices of one expert.")
+@click.option("--imbalance", metavar="X", type=float, default=1.0, show_default=True, help="Busiest rank to mean.")
+@click.option("--capacity", metavar="X", type=float, default=0.0, help="Rows that an expert takes, to their mean.")
+@click.option("--recompute", type=click.Choice(("none", "selective", "full")), default="none", show_default=True)
+@click.option("--recompute-layers", metavar="N", type=click.IntRange(min=0), help="Only so many layers of each stage.")
+@click.option("--zero", type=click.IntRange(0, 3), default=0, show_default=True, help="ZeRO over the replicas.")
+@click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), default="bf16", show_default=True)
+@click.option("--recipe", metavar="NAME", default="mixed", show_default=True, help="Bytes per parameter.")
+@click.option("--framework", metavar="NAME", default="megatron-core", show_default=True)
+@click.option("--flash/--no-flash", default=None, help="Fused attention.  [default: unless it is recomputed]")
+@click.option("--padding", metavar="N", type=click.IntRange(min=0), default=128, help="Of the vocabulary.")
+@click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")
+@json_option
+def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
+    """Estimate time and memory of a plan that you already have.
+
+    Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
+    """
+    from nest.costing import estimate_iteration, network_of, placed, recipe_named
+    from nest.files.cluster_file import read_cluster
+    from nest.report.estimate import Estimated, estimate_document, estimate_text
+
+    description = asked_model(model_path, options)
+    hardware = read_cluster(cluster_source)
+    asked = AskedPlan(options, description, hardware.cluster.devices)
+    setting, layout = asked.setting(), asked.layout()
+    recipe = recipe_named(options["recipe"])
+    network = placed(network_of(hardware), setting, layout)
+    estimate = estimate_iteration(description.model, hardware.device, setting, layout, recipe=recipe, network=network)
+    found = Estimated(description, hardware, setting, layout, recipe, estimate)
+    if as_json:
+        print_json(estimate_document(found))
+    else:
+        click.echo(estimate_text(found, screen()))
+    return ExitCode.OK if found.fits else ExitCode.INFEASIBLE

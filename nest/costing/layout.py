@@ -1,0 +1,100 @@
+"""How an iteration is laid out: replicas, stages, and which layers each has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nest.costing.framework import Recompute
+from nest.costing.layer import LayerCost
+from nest.costing.setting import Setting
+from nest.errors import InvalidProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an iteration is laid out, besides the widths of `Setting`.
+
+    Parameters
+    ----------
+    global_batch
+        Sequences of an iteration.
+    data
+        Replicas.
+    stages
+        Stages of the pipeline.
+    virtual
+        Chunks of each under the interleaved schedule; 1 without.
+    zero
+        What is spread over the ranks that hold the same parameters, as in `Sharding`.
+    layers
+        Blocks that count as layers in each stage; empty for as equal as it goes.
+    recompute
+        What layers compute again.
+    recomputed
+        How many layers of each stage do so, the last of them; empty for all.
+    offloaded
+        Share of each stage's optimizer state that is in the memory of the host; empty for none.
+    reserve
+        Bytes of framework and communication on every device.
+
+    Raises
+    ------
+    InvalidProblem
+        If a number is out of range, or the replicas do not share the batch evenly.
+    """
+
+    global_batch: int
+    data: int = 1
+    stages: int = 1
+    virtual: int = 1
+    zero: int = 0
+    layers: tuple[int, ...] = ()
+    recompute: Recompute = "none"
+    recomputed: tuple[int, ...] = ()
+    offloaded: tuple[float, ...] = ()
+    reserve: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch", "data", "stages", "virtual"):
+            if getattr(self, name) < 1:
+                raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
+        for name in ("layers", "recomputed", "offloaded"):
+            given = getattr(self, name)
+            if given and len(given) != self.stages:
+                raise InvalidProblem(name, f"{len(given)} numbers", f"give {self.stages}, one for each stage")
+        if not all(0 <= share <= 1 for share in self.offloaded):
+            raise InvalidProblem("offloaded", f"{self.offloaded}", "give shares from 0 to 1")
+        if self.virtual > 1 and self.stages == 1:
+            raise InvalidProblem("virtual", f"{self.virtual} chunks of one stage", "give more stages, or 1")
+
+    def microbatches(self, setting: Setting) -> int:
+        """Return the microbatches of one replica."""
+        slot = self.data * setting.expert * setting.microbatch
+        return -(-self.global_batch // slot)
+
+
+def split_stages(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCost]]:
+    """Return the blocks of each stage: what precedes the first layer goes with it, what follows the last as well.
+
+    Raises
+    ------
+    InvalidProblem
+        If the numbers of layers do not add up, or a stage has nothing.
+    """
+    total = sum(cost.repeats for cost in costs)
+    even, more = divmod(total, layout.stages)
+    counts = layout.layers or tuple(even + (at < more) for at in range(layout.stages))
+    if sum(counts) != total or min(counts) < 0:
+        raise InvalidProblem("layers", f"{sum(counts)} in all stages", f"the model has {total} layers")
+    stages: list[list[LayerCost]] = [[] for _ in counts]
+    stage, left = 0, counts[0]
+    for cost in costs:
+        while cost.repeats and left == 0 and stage < len(counts) - 1:
+            stage += 1
+            left = counts[stage]
+        stages[stage].append(cost)
+        left -= cost.repeats
+    if not all(stages):
+        raise InvalidProblem("stages", f"{layout.stages} for {total} layers", "give each stage a layer")
+    return stages

@@ -1,0 +1,139 @@
+"""An estimate of a plan as `nest estimate` prints it: text for a terminal, and JSON of ``nest.estimate/1``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import groupby
+
+from nest.costing import Estimate, Layout, Recipe, Setting, StageMemory
+from nest.families import Description
+from nest.hardware import Hardware
+from nest.report.format import counted, duration, number_range, percent, size
+from nest.report.layout import Column, Screen, Summary, render, ruled_table
+
+SCHEMA = "nest.estimate/1"
+
+CONVENTION = (
+    "model FLOPs as Megatron-LM counts them: products of the forward pass three times, scores in full although half "
+    "are masked, nothing that is computed again"
+)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An estimate with what was asked.
+
+    Parameters
+    ----------
+    description, hardware, setting, layout, recipe
+        The plan.
+    estimate
+        Its time and memory.
+    """
+
+    description: Description
+    hardware: Hardware
+    setting: Setting
+    layout: Layout
+    recipe: Recipe
+    estimate: Estimate
+
+    @property
+    def room_bytes(self) -> float:
+        """Bytes that the fullest device has left: up to so much more reserve the plan fits."""
+        return float(self.hardware.cluster.hbm_bytes - self.estimate.peak_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage fits."""
+        return self.room_bytes >= 0
+
+    @property
+    def utilisation(self) -> float:
+        """Model FLOP/s over the peak of the data type (MFU)."""
+        return self.estimate.flops_per_device / self.hardware.device.peak(self.setting.dtype)
+
+
+def estimate_document(found: Estimated) -> dict[str, object]:
+    """Return everything that is said of an estimate, ready for JSON; times in seconds, memory in bytes."""
+    estimate, memory = found.estimate, found.hardware.cluster.hbm_bytes
+    return {
+        "schema": SCHEMA,
+        "model": found.description.model.name,
+        "parameters": found.description.model.parameters,
+        "cluster": found.hardware.cluster.name,
+        "devices": estimate.devices,
+        "iteration_s": estimate.iteration_s,
+        "pipeline_s": estimate.pipeline_s,
+        "sync_s": estimate.sync_s,
+        "step_s": estimate.step_s,
+        "tokens_per_s": found.layout.global_batch * found.setting.sequence / estimate.iteration_s,
+        "tflops_per_device": estimate.flops_per_device / 1e12,
+        "model_flops": estimate.model_flops,
+        "mfu": found.utilisation,
+        "convention": CONVENTION,
+        "fits": found.fits,
+        "hbm_bytes": memory,
+        "reserve_bytes": found.layout.reserve,
+        "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
+        "stages": [
+            {
+                "memory_bytes": stage.total,
+                "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
+                "load_s": time.load,
+                "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
+            }
+            for stage, time in zip(estimate.memory, estimate.stages, strict=True)
+        ],
+        "notes": list(found.description.model.notes),
+    }
+
+
+def estimate_text(found: Estimated, screen: Screen) -> str:
+    """Return the memory of each stage by component, and where the time goes."""
+    estimate, layout, setting = found.estimate, found.layout, found.setting
+    summary = Summary()
+    summary.add("Plan", _plan(setting, layout))
+    summary.add("Iteration", duration(estimate.iteration_s))
+    summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
+    summary.add("", f"+ {duration(estimate.step_s)} optimizer")
+    rate = f"{estimate.flops_per_device / 1e12:.1f} TFLOP/s a device, {100 * found.utilisation:.1f} % of its peak"
+    summary.add("Throughput", f"{rate}, {layout.global_batch * setting.sequence / estimate.iteration_s:,.0f} tokens/s")
+    summary.add("", CONVENTION)
+    summary.add("Memory", _verdict(found))
+    summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, ZeRO-{layout.zero}")
+    summary.extend("Noted", found.description.model.notes)
+    columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
+    return render(screen, ruled_table(columns, _rows(found)), summary.table)
+
+
+HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
+
+
+def _rows(found: Estimated) -> list[tuple[str, ...]]:
+    """Return a row for each stage; neighbours that are alike share one."""
+    rows = []
+    loads = (time.load for time in found.estimate.stages)
+    stages = enumerate(zip(found.estimate.memory, loads, strict=True))
+    for (memory, load), run in groupby(stages, key=lambda each: each[1]):
+        places = [at for at, _ in run]
+        parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.working)
+        total = (size(memory.total), percent(memory.total, found.hardware.cluster.hbm_bytes))
+        rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
+    return rows
+
+
+def _plan(setting: Setting, layout: Layout) -> str:
+    widths = f"tensor {setting.tensor} x context {setting.context} x expert {setting.expert}"
+    stages = counted(layout.stages, "stage") + (f" of {layout.virtual} chunks" if layout.virtual > 1 else "")
+    microbatches = counted(layout.microbatches(setting), "microbatch")
+    return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
+
+
+def _verdict(found: Estimated) -> str:
+    capacity = found.hardware.cluster.hbm_bytes
+    fullest: StageMemory = max(found.estimate.memory, key=lambda memory: memory.total)
+    held = f"at most {size(fullest.total)} of {size(capacity)} ({percent(fullest.total, capacity)})"
+    if not found.fits:
+        return f"{held}: does not fit, {size(-found.room_bytes)} too much"
+    return f"{held}; fits with a reserve of up to {size(found.layout.reserve + found.room_bytes)}"

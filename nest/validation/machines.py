@@ -1,0 +1,62 @@
+"""The machines on which was measured, where the catalogue has none of that name."""
+
+from __future__ import annotations
+
+from nest.cluster import Cluster
+from nest.hardware import Device, Hardware, Tier, device_named, stack
+from nest.hardware.devices import H100
+
+NVLINK_S, PCIE_S, NETWORK_S = 3.4e-6, 5.7e-6, 14e-6
+
+H100_500W = Device(
+    "h100-96gb-500w",
+    H100,
+    int(95.0 * 2**30),
+    2.4e12,
+    "Grand Teton: H100 with 96 GB of HBM2e at 500 W (torchtitan, benchmarks of December 2024)",
+    96 * 2**30,
+    25e9,
+    18,
+    64e9,
+)
+
+
+def jean_zay(devices: int, share: float) -> Hardware:
+    """Return nodes of 8 A100 with 4 Omni-Path links.
+
+    Parameters
+    ----------
+    share
+        Of the links' bandwidth that sums of gradients reach: a third, and a fifth before devices and network cards were
+        bound to the right CPUs. Fitted on the rows that say so.
+    """
+    return _nodes(device_named("a100-80gb"), devices, 300e9, 6.25e9, 1 / share)
+
+
+def roce(device: Device, devices: int) -> Hardware:
+    """Return nodes of 8 A100 with 1600 Gb/s RoCE."""
+    return _nodes(device, devices, 300e9, 25e9)
+
+
+def grand_teton(devices: int) -> Hardware:
+    """Return nodes of 8 H100 at 500 W with 400 Gb/s for each."""
+    return _nodes(H100_500W, devices, 450e9, 50e9)
+
+
+def _nodes(device: Device, devices: int, within: float, between: float, oversubscription: float = 1.0) -> Hardware:
+    tiers = (
+        Tier("nvswitch", 8, within, NVLINK_S),
+        Tier("fabric", 0, between, NETWORK_S, oversubscription=oversubscription),
+    )
+    return _stacked(device, devices, tiers)
+
+
+def l4_node(devices: int) -> Hardware:
+    """Return one node of L4 on PCIe."""
+    return _stacked(device_named("l4"), devices, (Tier("pcie", 8, 32e9, PCIE_S, pair_bytes_per_s=16e9),))
+
+
+def _stacked(device: Device, devices: int, tiers: tuple[Tier, ...]) -> Hardware:
+    levels, facts, partial = stack(tiers, devices)
+    cluster = Cluster(devices, device.hbm_bytes, levels, f"{device.name}:{devices}", partial)
+    return Hardware(device, cluster, facts)

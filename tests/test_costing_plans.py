@@ -1,0 +1,291 @@
+"""Stages and iterations: memory of arXiv 2205.05198, sharding, schedules, the network of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from costing_models import FAMILIES, FREE, FlatNetwork, bare_gpt, small
+
+from nest.costing import (
+    Buckets,
+    Estimate,
+    LayerCost,
+    Layout,
+    Position,
+    Recipe,
+    Recompute,
+    Setting,
+    Sharding,
+    StageMemory,
+    estimate_iteration,
+    framework_named,
+    layer_costs,
+    network_of,
+    placed,
+    recipe_named,
+    split_stages,
+    stage_memory,
+)
+from nest.costing.frameworks import MEGATRON_2021, MEGATRON_2022
+from nest.costing.iteration import Network
+from nest.errors import InvalidProblem
+from nest.families import Architecture
+from nest.hardware import cluster_named, device_named
+
+A100 = device_named("a100-80gb")
+MIXED = recipe_named("mixed")
+GIB = 2**30
+
+FIGURE_1 = {  # layers, hidden, heads, stages, chunks, microbatch; state, activations of tensor parallel, of the paper
+    "22B": ((48, 6144, 64, 1, 1, 4), 45.5625, 59.25, 9.5625),
+    "175B": ((96, 12288, 96, 8, 3, 1), 45.5625, 66.84375, 12.3515625),
+    "530B": ((105, 20480, 128, 35, 3, 1), 31.640625, 114.0234375, 23.076171875),
+    "1T": ((128, 25600, 160, 64, 1, 1), 32.958984375, 131.25, 26.5625),
+}
+
+FIGURE_7 = {  # per cent of tensor parallel alone, read off the figure: sequence parallel, selective, both, full
+    "22B": (66.84, 49.42, 16.18, 7.64),
+    "175B": (62.04, 56.53, 18.49, 8.71),
+    "530B": (58.31, 62.04, 20.27, 9.42),
+    "1T": (58.31, 62.04, 20.27, 9.42),
+}
+
+
+def first_stage(name: str, recompute: Recompute, *, sequence_parallel: bool) -> StageMemory:
+    """Return the memory of the first stage of a model of figure 1, matrices alone."""
+    layers, hidden, heads, stages, virtual, microbatch = FIGURE_1[name][0]
+    setting = Setting(
+        2048, microbatch, 8, sequence_parallel=sequence_parallel, flash=False, dtype="fp16", framework=MEGATRON_2022
+    )
+    blocks = layer_costs(bare_gpt(layers // stages, hidden, heads), A100, setting)["text"]
+    position = Position(0, stages, 10 * stages, virtual)
+    return stage_memory(blocks, [recompute] * len(blocks), position, MIXED)
+
+
+@pytest.mark.parametrize("name", FIGURE_1)
+def test_figure_1_of_2205_05198(name: str) -> None:
+    """Weights, gradients and optimizer, and activations with and without what the paper adds, to the last digit."""
+    _, state, plain, paper = FIGURE_1[name]
+    assert first_stage(name, "none", sequence_parallel=False).state == state * GIB
+    assert first_stage(name, "none", sequence_parallel=False).activations == plain * GIB
+    assert first_stage(name, "selective", sequence_parallel=True).activations == paper * GIB
+
+
+@pytest.mark.parametrize("name", FIGURE_7)
+def test_figure_7_of_2205_05198(name: str) -> None:
+    """Every bar of the figure, within what reading it off allows."""
+    kinds: tuple[Recompute, ...] = ("none", "selective", "selective", "full")
+    plain = first_stage(name, "none", sequence_parallel=False).activations
+    for recompute, shared, per_cent in zip(kinds, (True, False, True, False), FIGURE_7[name], strict=True):
+        found = 100 * first_stage(name, recompute, sequence_parallel=shared).activations / plain
+        assert found == pytest.approx(per_cent, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("position", "in_flight"),
+    [
+        (Position(0, 4, 8), 4),
+        (Position(3, 4, 8), 1),
+        (Position(0, 4, 2), 2),
+        (Position(0, 8, 64, 3), Fraction(31, 3)),
+        (Position(7, 8, 64, 3), Fraction(17, 3)),
+        (Position(0, 8, 2, 3), 2),
+    ],
+)
+def test_microbatches_in_flight(position: Position, in_flight: Fraction) -> None:
+    """1F1B keeps min(m, S - i); interleaved, 2 (S - i - 1) + (v - 1) S + 1 chunks, never more than there are."""
+    assert position.in_flight == in_flight
+
+
+PLAIN = Setting(1024, 1, flash=False, dtype="fp16", framework=MEGATRON_2022)
+
+
+def blocks_of(family: str, setting: Setting) -> list[LayerCost]:
+    """Return all blocks of a small model."""
+    return [block for stack in layer_costs(small(family), A100, setting).values() for block in stack]
+
+
+def estimated(
+    model: Architecture, layout: Layout, setting: Setting = PLAIN, *, network: Network = FREE, recipe: Recipe = MIXED
+) -> Estimate:
+    """Return an estimate on A100."""
+    return estimate_iteration(model, A100, setting, layout, recipe=recipe, network=network)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_sharding_spreads_by_bucket(zero: int) -> None:
+    """Dense parameters over 16 ranks, experts over 3: 60 and 40 of them leave 4 and 14 on a device."""
+    block = replace(blocks_of("gpt", PLAIN)[1], parameters=Buckets(50, 10, 40), tied=0)
+    sharding = Sharding(zero, ranks=16, expert_ranks=3)
+    found = stage_memory([block], ["none"], Position(), MIXED, sharding=sharding)
+    counts = [18 if zero >= since else 100 for since in (3, 2, 1)]
+    assert [found.weights, found.gradients, found.optimizer] == [2 * counts[0], 4 * counts[1], 12 * counts[2]]
+
+
+def test_a_tied_table_is_stored_on_both_ends() -> None:
+    """One stage holds it once; two hold it twice, and add up its gradients."""
+    model = small("gpt")
+    one, two = (estimated(model, Layout(4, stages=stages), network=FlatNetwork()) for stages in (1, 2))
+    table = 51200 * 1024
+    assert sum(stage.weights for stage in two.memory) - one.memory[0].weights == 2 * table
+    assert two.sync_s == pytest.approx(4 * table / 100e9)
+    assert one.sync_s == 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_every_stage_keeps_less_the_more_it_computes_again(family: str, stages: int) -> None:
+    """None >= selective >= full in bytes at every stage; the other way round in time."""
+    kinds: tuple[Recompute, ...] = ("none", "selective", "full")
+    found = [estimated(small(family), Layout(8, stages=stages, recompute=kind)) for kind in kinds]
+    for more, less in pairwise(found):
+        assert all(there.total >= here.total for there, here in zip(more.memory, less.memory, strict=True))
+        assert less.iteration_s >= more.iteration_s
+
+
+def test_what_is_computed_again_is_there_for_a_moment() -> None:
+    """Full recomputation needs all activations of one layer besides the inputs of all."""
+    found = estimated(small("gpt"), Layout(1, recompute="full")).memory[0]
+    kept = blocks_of("gpt", PLAIN)[1].kept
+    assert found.working >= kept.none - kept.full
+
+
+def test_1f1b_takes_m_plus_s_less_one_loads() -> None:
+    """Equal stages: (m + S - 1) loads; with v chunks (m + (S - 1) / v); one stage has no bubble."""
+    model, m = bare_gpt(8, 1024, 16), 16
+    whole = estimated(model, Layout(m)).pipeline_s / m
+    four = estimated(model, Layout(m, stages=4))
+    assert four.pipeline_s == pytest.approx((m + 3) * whole / 4)
+    assert estimated(model, Layout(m, stages=4, virtual=2)).pipeline_s == pytest.approx((m + 1.5) * whole / 4)
+
+
+def test_the_slowest_stage_sets_the_pace() -> None:
+    """Six layers and two: the one with six works all the time, the other fills once."""
+    model = bare_gpt(8, 1024, 16)
+    equal, uneven = (estimated(model, Layout(16, stages=2, layers=layers)) for layers in ((4, 4), (6, 2)))
+    assert uneven.pipeline_s == pytest.approx(equal.stages[0].load / 4 * (16 * 6 + 2))
+
+
+def test_gradients_are_summed_over_all_that_hold_them() -> None:
+    """All-reduce of the recipe's bytes; hidden but for the last block where the framework hides it."""
+    model = bare_gpt(4, 1024, 16)
+    parameters = 4 * 12 * 1024**2
+    plain = replace(PLAIN, framework=MEGATRON_2021)
+    alone, summed = (estimated(model, Layout(8, data), plain, network=FlatNetwork(1e9)) for data in (1, 2))
+    assert alone.sync_s == 0
+    assert summed.sync_s == pytest.approx(4 * parameters / 1e9)
+    spread = estimated(model, Layout(8, 2, zero=1), plain, network=FlatNetwork(1e9))
+    assert spread.sync_s == pytest.approx((4 + 2) * parameters / 1e9)
+    assert estimated(model, Layout(8, 2), network=FlatNetwork(1e9)).sync_s < summed.sync_s
+
+
+def test_experts_are_summed_over_fewer_ranks() -> None:
+    """Expert ranks hold the same dense parameters, and each their own experts."""
+    setting = replace(PLAIN, expert=4, framework=MEGATRON_2021)
+    found = estimated(small("moe"), Layout(4), setting, network=FlatNetwork(1e9))
+    blocks = blocks_of("moe", setting)
+    dense = sum(block.parameters.dense for block in blocks)
+    assert found.sync_s == pytest.approx(4 * dense / 1e9)
+    assert found.devices == 4
+
+
+@pytest.mark.parametrize("layout", [Layout(16, 4, 2), Layout(16, 8, zero=1), Layout(16, 8, zero=3)])
+def test_a_worse_network_never_helps(layout: Layout) -> None:
+    """Half the bandwidth, ten times the latency: no iteration gets shorter."""
+    setting = replace(PLAIN, tensor=2)
+    best = estimated(small("llama"), layout, setting, network=FlatNetwork(200e9, 1e-6)).iteration_s
+    for network in (FlatNetwork(100e9, 1e-6), FlatNetwork(200e9, 1e-5)):
+        assert estimated(small("llama"), layout, setting, network=network).iteration_s >= best
+
+
+def test_gathered_weights_hide_behind_computation() -> None:
+    """Type 3 costs next to nothing on a fast network, and is bound by a slow one."""
+    model = small("llama")
+    whole = estimated(model, Layout(8, 8)).iteration_s
+    fast = estimated(model, Layout(8, 8, zero=3), network=FlatNetwork(1e15)).iteration_s
+    slow = estimated(model, Layout(8, 8, zero=3), network=FlatNetwork(1e9)).iteration_s
+    assert fast <= whole * 1.01
+    assert slow > 2 * whole
+
+
+def test_type_3_in_a_pipeline_keeps_weights_for_the_iteration() -> None:
+    """Gathered once, and held: 2 bytes of weights and 4 of gradients for each parameter of the stage."""
+    found = estimated(bare_gpt(4, 1024, 16), Layout(8, 4, stages=2, zero=3))
+    assert found.memory[0].working >= 6 * 2 * 12 * 1024**2
+
+
+def test_optimizer_state_can_be_with_the_host() -> None:
+    """Half of it takes half of the memory, and the time to fetch it and bring it back."""
+    model = bare_gpt(4, 1024, 16)
+    here, there = (estimated(model, Layout(8, offloaded=share)) for share in ((), (0.5,)))
+    assert 2 * there.memory[0].optimizer == here.memory[0].optimizer
+    moved = 12 * 4 * 12 * 1024**2
+    assert there.step_s - here.step_s == pytest.approx(moved / A100.pcie_bytes_per_s)
+
+
+def test_groups_of_a_plan() -> None:
+    """Tensor inside, then context, expert, replicas, stages: as Megatron-LM numbers its ranks."""
+    setting = replace(PLAIN, tensor=2, context=2, expert=2)
+    found = placed(network_of(cluster_named("dgx-a100:64")), setting, Layout(16, 4, stages=2))
+    assert found.groups["tensor"] == (0, 1)
+    assert found.groups["context"] == (0, 2)
+    assert found.groups["expert"] == (0, 4)
+    assert found.groups["data"] == tuple(range(0, 32, 2))
+    assert found.groups["expert_data"] == (0, 2, 8, 10, 16, 18, 24, 26)
+    assert found.groups["pipeline"] == found.groups["ends"] == (0, 32)
+    major = placed(network_of(cluster_named("dgx-a100:64")), setting, Layout(16, 4, stages=2), replica_major=True)
+    assert major.groups["pipeline"] == (0, 8)
+    assert major.groups["expert_data"][:4] == (0, 2, 16, 18)
+
+
+def test_rings_pass_on_as_often_as_there_are_others() -> None:
+    """Three further devices, three steps of one transfer."""
+    setting = replace(PLAIN, context=4)
+    found = placed(network_of(cluster_named("dgx-a100:8")), setting, Layout(4, stages=2))
+    pair = placed(network_of(cluster_named("dgx-a100:8")), replace(PLAIN, context=2), Layout(4, stages=2))
+    assert found.seconds("ring", 1e8, "context") == pytest.approx(3 * pair.seconds("ring", 1e8, "context"))
+    assert found.seconds("all-reduce", 1e8, "tensor") == 0
+
+
+def test_ends_stay_with_their_layers() -> None:
+    """The embedding goes with the first layers, the head with the last, however they are split."""
+    costs = blocks_of("gpt", PLAIN)
+    for layers in ((), (1, 3), (3, 1)):
+        first, last = split_stages(costs, Layout(4, stages=2, layers=layers))
+        assert first[0].kind == "embedding"
+        assert last[-1].kind == "head"
+        assert sum(block.repeats for block in first) == (layers[0] if layers else 2)
+
+
+def test_names_lead_to_recipes_and_frameworks() -> None:
+    """18 bytes of mixed precision, 8 of pure bf16; unknown names say what there is."""
+    assert [recipe_named(name).total for name in ("mixed", "mixed-half", "bf16", "fp32")] == [18, 16, 8, 16]
+    for ask in (recipe_named, framework_named):
+        with pytest.raises(InvalidProblem, match="'nothing' is none; one of"):
+            ask("nothing")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Layout(0), "global_batch: 0"),
+        (lambda: Layout(8, stages=2, layers=(4,)), "layers: 1 numbers"),
+        (lambda: Layout(8, virtual=2), "virtual: 2 chunks of one stage"),
+        (lambda: Layout(8, offloaded=(2.0,)), "offloaded"),
+        (lambda: Sharding(4), "zero: 4"),
+        (lambda: Sharding(1, 0), "ranks: 0"),
+        (lambda: Position(2, 2), "stage 2 of 2"),
+        (lambda: Recipe("x", -1, 0, 0, 0), "recipe.weights: -1"),
+        (lambda: estimated(bare_gpt(4, 64, 4), Layout(8, stages=2, layers=(1, 1))), "the model has 4 layers"),
+        (lambda: estimated(bare_gpt(1, 64, 4), Layout(8, stages=2)), "stages: 2 for 1 layers"),
+        (lambda: stage_memory(blocks_of("gpt", PLAIN), [], Position(), MIXED), "recompute: 0 for 6 blocks"),
+    ],
+)
+def test_bad_plans_are_refused(make: Callable[[], object], message: str) -> None:
+    """One line that names what is wrong."""
+    with pytest.raises(InvalidProblem, match=message):
+        make()

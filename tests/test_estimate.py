@@ -1,0 +1,125 @@
+"""``nest estimate`` and ``nest validate``: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from nest.cli.estimate import estimate_command
+from nest.cli.exits import ExitCode
+from nest.cli.validate import validate_command
+from nest.errors import InvalidProblem
+
+GPT = ("--family", "gpt", "--layers", "48", "--hidden", "6144", "--heads", "64", "--vocab", "51200")
+PLAN = (*GPT, "--cluster", "selene:8", "--seq", "2048", "--global-batch", "4", "--microbatch", "4", "--tensor", "8")
+
+ARGUMENTS = """
+--num-layers 48 --hidden-size 6144 --num-attention-heads 64 --seq-length 2048 --max-position-embeddings 2048
+--tensor-model-parallel-size 8 --micro-batch-size 4 --global-batch-size 4 --padded-vocab-size 51200
+--attention-dropout 0.1 --hidden-dropout 0.1
+"""
+
+
+def run(command: click.Command, *arguments: str) -> tuple[int, str]:
+    """Return exit code and output of a command."""
+    result = CliRunner().invoke(command, arguments, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return int(result.return_value), result.output
+
+
+def document(command: click.Command, *arguments: str) -> dict[str, Any]:
+    """Return what a command prints for programs."""
+    return json.loads(run(command, *arguments, "--json")[1])  # type: ignore[no-any-return]
+
+
+def test_a_published_iteration() -> None:
+    """22B with selective recomputation and sequence parallel takes 1.10 s (arXiv 2205.05198, table 5)."""
+    more = ("--dtype", "fp16", "--recompute", "selective", "--sequence-parallel", "--framework", "megatron-2022")
+    found = document(estimate_command, *PLAN, *more)
+    assert found["iteration_s"] == pytest.approx(1.10, rel=0.03)
+    assert found["tflops_per_device"] == pytest.approx(found["model_flops"] / found["iteration_s"] / 8e12)
+    assert found["mfu"] == pytest.approx(0.415, abs=0.015)
+    assert "Megatron-LM" in found["convention"]
+    assert found["fits"] is True
+    stage = found["stages"][0]
+    parts = stage["memory"]
+    assert stage["memory_bytes"] == sum(parts.values()) - parts["stepping"]
+    assert found["largest_reserve_bytes"] == found["hbm_bytes"] - stage["memory_bytes"]
+
+
+def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:
+    """Widths and sizes of the file are taken from it; what is typed goes first."""
+    path = tmp_path / "run.sh"
+    path.write_text(ARGUMENTS)
+    from_file = document(estimate_command, "--model", str(path), "--cluster", "selene:8")
+    typed = document(estimate_command, *PLAN)
+    assert from_file["iteration_s"] == typed["iteration_s"]
+    smaller = document(estimate_command, "--model", str(path), "--cluster", "selene:8", "--microbatch", "1")
+    assert smaller["stages"][0]["memory_bytes"] < from_file["stages"][0]["memory_bytes"]
+
+
+def test_what_does_not_fit_says_so() -> None:
+    """Exit code 3, and how much is too much; a reserve counts."""
+    code, text = run(estimate_command, *GPT, "--cluster", "selene:1", "--seq", "2048", "--global-batch", "1")
+    assert code == ExitCode.INFEASIBLE
+    assert "does not fit" in text
+    code, text = run(estimate_command, *PLAN, "--reserve", "40")
+    assert code == ExitCode.INFEASIBLE
+
+
+def test_text_has_a_row_for_each_kind_of_stage() -> None:
+    """Equal neighbours share a row; plan, time and memory are below."""
+    wide = (*GPT, "--cluster", "selene:64", "--seq", "2048", "--global-batch", "64", "--tensor", "8", "--pipeline", "4")
+    code, text = run(estimate_command, *wide)
+    assert code == ExitCode.OK
+    for part in ("4 stages, 2 replicas with 32 microbatches of 1", "TFLOP/s a device", "fits with a reserve of up to"):
+        assert part in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--cluster", "selene:8"), "give one of --model and --family"),
+        (("--family", "gpt", "--layers", "4", "--cluster", "selene:8"), "--family needs --hidden"),
+        ((*GPT, "--cluster", "selene:8", "--seq", "2048"), "--global-batch is missing"),
+        ((*PLAN, "--data", "2"), "are 16 devices, and the cluster has 8"),
+        ((*PLAN, "--pipeline", "3"), "are 24 devices, and the cluster has 8"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    """What is missing, or does not make up the devices."""
+    with pytest.raises(click.UsageError, match=message):
+        run(estimate_command, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*PLAN[:-2], "--recipe", "x"), "recipe: 'x' is none"),
+        ((*PLAN, "--framework", "x"), "framework: 'x' is none"),
+        ((*PLAN, "--dtype", "fp8"), "no rate for 'fp8'"),
+        (("--model", "missing.json", "--cluster", "selene:8"), "missing.json"),
+    ],
+)
+def test_wrong_values_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    """One line that names the value, and what would be right."""
+    with pytest.raises(InvalidProblem, match=message):
+        run(estimate_command, *arguments)
+
+
+def test_validation_in_text_and_json() -> None:
+    """Averages for all tables asked for; rows with what was measured, predicted, and fitted."""
+    code, text = run(validate_command, "recomputation")
+    assert code == ExitCode.OK
+    assert "megatron-22B full *" in text
+    assert "arXiv 2205.05198" in text
+    table = document(validate_command, "mist")["tables"][0]
+    assert table["time"]["mean"] < 0.05
+    assert [row["fitted"] for row in table["rows"]].count(True) == 3
+    assert len(table["rows"][2]["memory_errors"]) == 4
