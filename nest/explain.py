@@ -2,19 +2,28 @@
 
 Every statement here is checked, not guessed: a conflict is minimal because each of its constraints was left out in turn
 and the rest had a plan, and a relaxation is the least because one unit less of it has none. Whether a plan exists is
-decided by memory, devices and choices alone (rules C1 to C11), which takes milliseconds.
+decided by memory, devices, choices and side constraints alone (rules C1 to C11). Without side constraints that takes
+milliseconds; with them, or where prices follow from the places of groups, each question is a search, and what the time
+did not suffice for is not said.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
+from typing import TypeAlias
 
-from nest.cluster import Cluster
+import numpy as np
+
+from nest.constraints import Filters, Mask, Run, none_keeps
 from nest.cost.scale import scale_of
-from nest.dp import has_plan, why_constrained, why_infeasible
-from nest.errors import InvalidProblem
-from nest.problem import Choices, Problem
+from nest.dp import optimum, why_constrained, why_infeasible
+from nest.errors import InvalidProblem, OutOfScope, SolverUnavailable
+from nest.milp import solve_cpsat
+from nest.problem import Choices, Problem, SideConstraint, Variant
+from nest.result import Progress, Status
 from nest.tables import Tables
 from nest.units import Number
 
@@ -24,9 +33,19 @@ MOST_BYTES = 2**53
 MOST_DEVICES = 2**24
 """More devices than this are not suggested for a cluster."""
 
-
 MOST_TIMES = 8
-"""How many times as many devices are tried where side constraints make each try a search."""
+"""How many times as many devices are tried where each try is a search."""
+
+SECONDS = 10.0
+"""How long an explanation may take where nobody says otherwise."""
+
+SLICE = 1 / 4
+"""A question takes at most this part of the time that is left, so that the first hard one leaves time for others."""
+
+MOST_CUT, MOST_CUT_BY_STAGE = 512, 96
+"""With more layers, or more where constraints look at a stage's position, cuts are left to the search."""
+
+Change: TypeAlias = Callable[[Problem], Problem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,49 +76,213 @@ class Explanation:
     reason
         The reason that rules out the most, in one sentence.
     conflict
-        A minimal set of constraints that no plan keeps together, as on the command line.
+        Constraints that no plan keeps together, as on the command line; none of them can be spared.
     relaxations
         The least change of each kind that makes the problem feasible, where one does.
+    complete
+        Whether the time sufficed for every question. If not, the conflict may hold more than it has to, relaxations may
+        be missing, and memory and devices may be more than the least; that the conflict is one, and that each
+        relaxation helps, is certain all the same.
     """
 
     reason: str
     conflict: tuple[str, ...]
     relaxations: tuple[Relaxation, ...]
+    complete: bool = True
 
 
-def explain(problem: Problem) -> Explanation | None:
-    """Explain why a problem has no plan; None where it has one."""
-    reason = _reason(problem)
+def explain(problem: Problem, reason: str | None = None, *, time_limit_s: float | None = SECONDS) -> Explanation | None:
+    """Explain why a problem has no plan; None where it has one, or where the time does not suffice to tell.
+
+    Parameters
+    ----------
+    reason
+        Of a problem that is known to have no plan, as a solver said.
+    time_limit_s
+        For all of it, in seconds; None for no limit.
+    """
+    questions = _Questions(time_limit_s)
+    if reason is None:
+        reason = questions.ask(problem, part=1.0)[1]
     if reason is None:
         return None
-    return Explanation(reason, _conflict(problem), tuple(_relaxations(problem)))
+    conflict = _conflict(problem, questions)
+    relaxations = tuple(_relaxations(problem, questions))
+    return Explanation(reason, conflict, relaxations, questions.all_answered)
 
 
-def _reason(problem: Problem) -> str | None:
-    tables = Tables(problem, scale_of(problem))
-    return why_infeasible(tables) or (None if has_plan(tables) else why_constrained(tables))
+class _Answer(Enum):
+    """Whether a problem has a plan; ``UNCOUNTED``: its times cannot be counted, so that it is none to suggest."""
+
+    PLAN = auto()
+    NONE = auto()
+    UNKNOWN = auto()
+    UNCOUNTED = auto()
 
 
-def _feasible(problem: Problem) -> bool:
-    """Whether a changed problem has a plan; a change too large to be counted in ticks is none to suggest."""
+class _Questions:
+    """Whether changed problems have plans, within the time for all of them."""
+
+    def __init__(self, time_limit_s: float | None) -> None:
+        self._end = None if time_limit_s is None else time.perf_counter() + time_limit_s
+        self.all_answered = True
+
+    def has_plan(self, problem: Problem) -> bool:
+        """Whether it is certain that a problem has a plan."""
+        return self.answer(problem) is _Answer.PLAN
+
+    def has_none(self, problem: Problem) -> bool:
+        """Whether it is certain that a problem has no plan."""
+        return self.answer(problem) is _Answer.NONE
+
+    def answer(self, problem: Problem) -> _Answer:
+        """Answer for a changed problem."""
+        try:
+            return self.ask(problem)[0]
+        except InvalidProblem:
+            return _Answer.UNCOUNTED
+
+    def ask(self, problem: Problem, part: float = SLICE) -> tuple[_Answer, str | None]:
+        """Answer, with the reason where there is no plan, in at most a part of the time that is left."""
+        answer, reason = self._ask_local(_seen_from_one_replica(problem), part)
+        if answer is _Answer.PLAN and Filters(problem).coupling:
+            answer, reason = _coupled(problem, self._deadline(part))
+            self.all_answered &= answer is not _Answer.UNKNOWN
+        return answer, reason
+
+    def _ask_local(self, problem: Problem, part: float) -> tuple[_Answer, str | None]:
+        """Answer without the side constraints that tie stages together."""
+        tables = Tables(problem, scale_of(problem))
+        if not tables.grouped_prices:
+            reason = why_infeasible(tables)
+            if reason is not None:
+                return _Answer.NONE, reason
+            if not tables.filters.local:
+                return _Answer.PLAN, None
+        if not _may_be_cut(tables.filters):
+            return _Answer.NONE, why_constrained(tables)
+        answer, reason = _searched(tables, self._deadline(part))
+        self.all_answered &= answer is not _Answer.UNKNOWN
+        return answer, reason
+
+    def _deadline(self, part: float) -> float | None:
+        now = time.perf_counter()
+        return None if self._end is None else now + part * max(self._end - now, 0.0)
+
+
+def _may_be_cut(filters: Filters) -> bool:
+    """Whether some cut of the layers into stages keeps the side constraints, whatever it needs; True if unknown.
+
+    Constraints that contradict each other are found out by this at once, however many devices and bytes there are.
+    """
+    if not (filters.by_run or filters.by_stage):
+        return True
+    problem = filters.problem
+    sizes = {variant: len(problem.graphs[variant]) for variant in problem.variants}
+    if max(sizes.values()) > (MOST_CUT_BY_STAGE if filters.by_stage else MOST_CUT):
+        return True
+    return any(_cuts(filters, variant, layers) for variant, layers in sizes.items())
+
+
+def _cuts(filters: Filters, variant: Variant, layers: int) -> bool:
+    """Whether some cut of the layers of a variant keeps the side constraints on runs of layers and their positions."""
+    first, end = np.arange(layers)[:, None], np.arange(1, layers + 1)[None, :]
+    run = Run(first, np.maximum(end, first + 1))
+    alone = filters.run(variant, run)
+    anywhere = end > first if alone is None else alone & (end > first)
+    asked = filters.problem.choices.stages
+    counts = [count for count in range(1, layers + 1) if asked is None or count in asked]
+    if filters.by_stage:
+        return any(_reaches(anywhere, filters, variant, run, count) for count in counts)
+    begun = np.arange(layers + 1) == 0
+    for count in range(1, max(counts, default=0) + 1):
+        begun = _next(begun, anywhere)
+        if begun[layers] and count in counts:
+            return True
+    return False
+
+
+def _reaches(anywhere: Mask, filters: Filters, variant: Variant, run: Run, count: int) -> bool:
+    """Whether so many stages, each allowed at its position from the end, are all layers."""
+    begun = np.arange(len(anywhere) + 1) == 0
+    for position in range(count, 0, -1):
+        there = filters.stage(variant, count, position, run)
+        begun = _next(begun, anywhere if there is None else anywhere & there)
+    return bool(begun[-1])
+
+
+def _next(begun: Mask, allowed: Mask) -> Mask:
+    """Return where a further stage may end, by place, if it may begin at some places and be some runs of layers."""
+    ends = (allowed & begun[:-1, None]).any(axis=0)
+    return np.concatenate([[False], ends])
+
+
+class _Found(Exception):
+    """Some plan was found, and the search for the best one need not go on."""
+
+
+def _searched(tables: Tables, deadline: float | None) -> tuple[_Answer, str | None]:
+    """Search for any plan, as far as the time reaches; with the reason where there is none."""
+
+    def report(progress: Progress) -> None:
+        if progress.best_ticks is not None:
+            raise _Found
+
     try:
-        return _reason(problem) is None
-    except InvalidProblem:
-        return False
+        outcome = optimum(tables, deadline, report)
+    except _Found:
+        return _Answer.PLAN, None
+    if outcome.plan is not None:
+        return _Answer.PLAN, None
+    return (_Answer.NONE, outcome.reason) if outcome.complete else (_Answer.UNKNOWN, None)
 
 
-def _constraints(problem: Problem) -> dict[str, Problem]:
-    """Return each constraint, as on the command line, with the problem that lacks it."""
-    found = {}
-    free = Choices()
-    for spec in fields(Choices):
-        value = getattr(problem.choices, spec.name)
-        if spec.name != "recompute" and value != getattr(free, spec.name):
-            found[f"{spec.name}={_spell(value)}"] = problem.with_choices(**{spec.name: getattr(free, spec.name)})
+def _coupled(problem: Problem, deadline: float | None) -> tuple[_Answer, str | None]:
+    """Have CP-SAT search for a plan that also keeps what ties stages together; with the reason where there is none."""
+    left = None if deadline is None else max(deadline - time.perf_counter(), 0.0)
+    try:
+        claim = solve_cpsat(problem, time_limit_s=left, first=True)
+    except (OutOfScope, SolverUnavailable):
+        return _Answer.UNKNOWN, None
+    if claim.plan is not None:
+        return _Answer.PLAN, None
+    return (_Answer.NONE, none_keeps(problem)) if claim.status is Status.INFEASIBLE else (_Answer.UNKNOWN, None)
+
+
+def _seen_from_one_replica(problem: Problem) -> Problem:
+    """Return a problem with the same plans, in which it takes less time to tell places apart by what they cost."""
+    if problem.preset.collectives == "groups":
+        return problem
+    return problem.with_preset(replace(problem.preset, all_replicas=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Something that a problem demands: as on the command line, and what takes it away."""
+
+    text: str
+    without: Change
+
+
+def _parts(problem: Problem) -> list[_Part]:
+    """Return the choices that a problem narrows, and its side constraints, equal ones as one."""
+    choices, free = problem.choices, Choices()
+    names = [spec.name for spec in fields(Choices) if spec.name != "recompute"]
+    narrowed = [name for name in names if getattr(choices, name) != getattr(free, name)]
+    found = [_Part(f"{name}={_spell(getattr(choices, name))}", _freeing(name)) for name in narrowed]
+    distinct: list[SideConstraint] = []
     for constraint in problem.constraints:
-        others = [each for each in problem.constraints if each != constraint]
-        found[f"{constraint.kind}: {constraint.text}"] = problem.with_constraints(*others)
-    return found
+        if constraint not in distinct:
+            distinct.append(constraint)
+    return found + [_Part(f"{each.kind}: {each.text}", _dropping(each)) for each in distinct]
+
+
+def _freeing(name: str) -> Change:
+    return lambda problem: problem.with_choices(**{name: getattr(Choices(), name)})
+
+
+def _dropping(constraint: SideConstraint) -> Change:
+    return lambda problem: problem.with_constraints(*(each for each in problem.constraints if each != constraint))
 
 
 def _spell(value: frozenset[int] | bool) -> str:
@@ -108,98 +291,111 @@ def _spell(value: frozenset[int] | bool) -> str:
     return "none" if value == {0} else ",".join(str(each) for each in sorted(value))
 
 
-def _conflict(problem: Problem) -> tuple[str, ...]:
+def _conflict(problem: Problem, questions: _Questions) -> tuple[str, ...]:
     """Return a minimal conflict; of two found in opposite orders, the smaller."""
-    names = [*_constraints(problem), "devices", "memory"]
-    found = [_minimal(problem, order) for order in (names, names[::-1])]
-    return min(found, key=len)
+    cluster = problem.cluster
+    most = _most_devices(problem)
+    parts = [
+        *_parts(problem),
+        _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)),
+        _Part(f"memory={cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
+    ]
+    found = [_minimal(problem, order, questions) for order in (parts, parts[::-1])]
+    least = min(found, key=len)
+    return tuple(part.text for part in parts if part in least)
 
 
-def _minimal(problem: Problem, order: list[str]) -> tuple[str, ...]:
-    """Leave constraints out in turn, and keep out those without which there is still no plan."""
+def _minimal(problem: Problem, order: list[_Part], questions: _Questions) -> list[_Part]:
+    """Leave parts out in turn, and keep out those without which there is still no plan."""
     needed = []
-    for name in order:
-        without = _without(problem, name)
-        if without is not None and not _feasible(without):
+    for part in order:
+        without = part.without(problem)
+        if questions.has_none(without):
             problem = without
         else:
-            needed.append(name)
-    return tuple(_with_figure(problem, name) for name in needed)
+            needed.append(part)
+    return needed
 
 
-def _without(problem: Problem, name: str) -> Problem | None:
-    if name == "memory":
-        return _with_memory(problem, MOST_BYTES)
-    if name == "devices":
-        return _with_devices(problem, MOST_TIMES * problem.cluster.devices if problem.constraints else MOST_DEVICES)
-    return _constraints(problem).get(name)
+def _relaxations(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
+    """Yield what helps. What takes one question each is asked before what takes many."""
+    single = [*_sharding(problem, questions), *_recomputation(problem, questions)]
+    for part in _parts(problem):
+        without = part.without(problem)
+        if questions.has_plan(without):
+            single.append(Relaxation("constraint", f"drop {part.text}", without))
+    yield from _more_memory(problem, questions)
+    yield from _more_devices(problem, questions)
+    yield from single
 
 
-def _with_figure(problem: Problem, name: str) -> str:
-    figures: dict[str, Number] = {"memory": problem.cluster.hbm_bytes, "devices": problem.cluster.devices}
-    return f"{name}={figures[name]:,}" if name in figures else name
-
-
-def _relaxations(problem: Problem) -> Iterator[Relaxation]:
-    yield from _more_memory(problem)
-    yield from _more_devices(problem)
-    yield from _sharding(problem)
-    yield from _recomputation(problem)
-    for name, without in _constraints(problem).items():
-        if _feasible(without):
-            yield Relaxation("constraint", f"drop {name}", without)
-
-
-def _more_memory(problem: Problem) -> Iterator[Relaxation]:
+def _more_memory(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
     def more(size: int) -> Problem:
         return _with_memory(problem, size)
 
-    size = _least(more, int(problem.cluster.hbm_bytes), MOST_BYTES)
+    size = _least(more, int(problem.cluster.hbm_bytes), MOST_BYTES, questions)
     if size is not None:
         yield Relaxation("memory", f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)", more(size))
 
 
-def _more_devices(problem: Problem) -> Iterator[Relaxation]:
+def _more_devices(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
     def more(devices: int) -> Problem:
         return _with_devices(problem, devices)
 
-    have = problem.cluster.devices
-    devices = _least(more, have, MOST_TIMES * have if problem.constraints else MOST_DEVICES)
+    devices = _least(more, problem.cluster.devices, _most_devices(problem), questions)
     if devices is not None:
         yield Relaxation("devices", f"use {devices:,} devices", more(devices))
 
 
-def _least(changed: Callable[[int], Problem], have: int, most: int) -> int | None:
-    """Return the least amount above ``have`` with which the changed problem is feasible, None up to ``most``.
+def _most_devices(problem: Problem) -> int:
+    searched = bool(problem.constraints) or problem.preset.collectives == "groups"
+    return MOST_TIMES * problem.cluster.devices if searched else MOST_DEVICES
 
-    Looks at twice the distance each time, then bisects; more of either never makes a problem infeasible.
+
+def _least(changed: Callable[[int], Problem], have: int, most: int, questions: _Questions) -> int | None:
+    """Return the least amount above ``have`` with which the changed problem has a plan, None up to ``most``.
+
+    More of either never makes a problem infeasible. So the most is asked first, as nothing helps where it does not;
+    then the number of binary digits of the difference is bisected for, then the difference.
     """
-    step = 1
-    while not _feasible(changed(min(have + step, most))):
-        if have + step >= most:
-            return None
-        step *= 2
-    low, high = have + step // 2, min(have + step, most)
+    known: dict[int, _Answer] = {}
+
+    def answer(amount: int) -> _Answer:
+        if amount not in known:
+            known[amount] = questions.answer(changed(amount))
+        return known[amount]
+
+    if have >= most or answer(most) is _Answer.NONE:
+        return None
+    steps = [0, *(2**power for power in range((most - have - 1).bit_length())), most - have]
+    at = _first(lambda at: answer(have + steps[at]), 0, len(steps) - 1)
+    amount = _first(answer, have + steps[at - 1], have + steps[at])
+    return amount if answer(amount) is _Answer.PLAN else None
+
+
+def _first(answer: Callable[[int], _Answer], low: int, high: int) -> int:
+    """Return the first number above ``low`` with a plan, ``high`` at the latest; what is uncounted is too large."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _feasible(changed(middle)) else (middle, high)
-    return high if step > 1 else have + 1
+        enough = answer(middle) in (_Answer.PLAN, _Answer.UNCOUNTED)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
-def _sharding(problem: Problem) -> Iterator[Relaxation]:
+def _sharding(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
     """Allow the lowest further ZeRO type that suffices."""
     for zero in (1, 2, 3):
         if zero not in problem.choices.zero:
             freed = problem.with_choices(zero=problem.choices.zero | {zero})
-            if _feasible(freed):
+            if questions.has_plan(freed):
                 yield Relaxation("zero", f"allow ZeRO-{zero} (zero={_spell(freed.choices.zero)})", freed)
                 return
 
 
-def _recomputation(problem: Problem) -> Iterator[Relaxation]:
-    if problem.choices.recompute == "none":
+def _recomputation(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
+    if problem.preset.recompute == "choices" and problem.choices.recompute == "none":
         recomputing = problem.with_choices(recompute="full")
-        if _feasible(recomputing):
+        if questions.has_plan(recomputing):
             yield Relaxation("recompute", "recompute activations (recompute=full)", recomputing)
 
 
@@ -209,7 +405,7 @@ def _with_memory(problem: Problem, size: Number) -> Problem:
 
 def _with_devices(problem: Problem, devices: int) -> Problem:
     """Return the problem on a cluster whose top level is widened for so many devices."""
-    cluster: Cluster = problem.cluster
+    cluster = problem.cluster
     below = cluster.group_sizes[-1] // cluster.levels[-1].fanout
     top = replace(cluster.levels[-1], fanout=-(-devices // below))
     grown = replace(cluster, devices=devices, levels=(*cluster.levels[:-1], top), partial=devices % below != 0)

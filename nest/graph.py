@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from math import inf
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from nest.errors import InvalidProblem
 from nest.units import Number
@@ -17,6 +17,40 @@ LayerId: TypeAlias = int | str
 
 FIGURES = "give a finite number from 0"
 """What every figure of a layer or an edge should be."""
+
+
+CollectiveKind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring"]
+"""``ring`` passes its bytes on to the next device as often as there are further devices."""
+
+Axis: TypeAlias = Literal["tensor", "context", "expert"]
+
+Pass: TypeAlias = Literal["forward", "backward", "recompute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of a layer for one microbatch, without its time: that depends on where the group sits.
+
+    Parameters
+    ----------
+    kind
+        What it does.
+    bytes
+        Of the whole tensor for an all-reduce, all-gather and reduce-scatter; what a device has to send for an
+        all-to-all and, at a time, for a ring.
+    axis
+        Among which devices: those that share the matrices, the sequence or the experts.
+    when
+        In which pass.
+    hidden_s
+        Seconds of computation beside which it can run.
+    """
+
+    kind: CollectiveKind
+    bytes: Number
+    axis: Axis
+    when: Pass
+    hidden_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +69,14 @@ class Layer:
         Bytes that one microbatch keeps on one device until its backward pass.
     kind
         What the layer is, for people to read.
+    expert_parameter_bytes
+        Bytes among the weights that belong to routed experts, which each expert rank has its own of.
+    working_bytes
+        Bytes in use for a moment while the layer runs, on top of what is kept.
+    recompute_s
+        Time that recomputation repeats before the backward pass.
+    collectives
+        What the devices of a stage exchange for it.
     """
 
     id: LayerId
@@ -43,6 +85,10 @@ class Layer:
     parameter_bytes: Number
     activation_bytes: Number
     kind: str = ""
+    expert_parameter_bytes: Number = 0
+    working_bytes: Number = 0
+    recompute_s: float = 0.0
+    collectives: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +194,14 @@ class LayerGraph:
                 and 0 <= layer.backward_s < inf
                 and 0 <= layer.parameter_bytes < inf
                 and 0 <= layer.activation_bytes < inf
+                and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
+                and 0 <= layer.working_bytes < inf
+                and 0 <= layer.recompute_s < inf
             ):
                 raise _bad_figure(layer)
+            for collective in layer.collectives:
+                if not (0 <= collective.bytes < inf and 0 <= collective.hidden_s < inf):
+                    raise _bad_collective(layer, collective)
         for edge in self.edges:
             if not 0 <= edge.bytes < inf:
                 what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
@@ -211,11 +263,19 @@ def _order(count: int, places: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _bad_figure(layer: Layer) -> InvalidProblem:
-    figures = {
-        name: getattr(layer, name) for name in ("forward_s", "backward_s", "parameter_bytes", "activation_bytes")
-    }
-    name, value = next((name, value) for name, value in figures.items() if not 0 <= value < inf)
-    return InvalidProblem("layers", f"{name} of layer {layer.id!r} is {value!r}", FIGURES)
+    names = ("forward_s", "backward_s", "parameter_bytes", "activation_bytes", "expert_parameter_bytes")
+    figures = {name: getattr(layer, name) for name in (*names, "working_bytes", "recompute_s")}
+    for name, value in figures.items():
+        if not 0 <= value < inf:
+            return InvalidProblem("layers", f"{name} of layer {layer.id!r} is {value!r}", FIGURES)
+    what = f"expert_parameter_bytes of layer {layer.id!r} is {layer.expert_parameter_bytes!r}"
+    return InvalidProblem("layers", what, f"give a part of its parameter_bytes, {layer.parameter_bytes!r}")
+
+
+def _bad_collective(layer: Layer, collective: Collective) -> InvalidProblem:
+    name = "hidden_s" if 0 <= collective.bytes < inf else "bytes"
+    what = f"{name} of an {collective.kind} of layer {layer.id!r} is {getattr(collective, name)!r}"
+    return InvalidProblem("layers", what, FIGURES)
 
 
 def _dangling(index: dict[LayerId, int], edges: tuple[Edge, ...]) -> InvalidProblem:

@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias
 
 from nest.errors import InvalidPlan
 from nest.graph import LayerId
+from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
 from nest.units import Number
 
 ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
-Arrangement: TypeAlias = Literal["replica-major", "replica-major-reversed", "stage-major"]
 Schedule: TypeAlias = Literal["1f1b"]
 
 
@@ -36,6 +36,11 @@ class Sharding:
 
 
 UNSHARDED = Sharding()
+
+
+def over_replicas(zero: int, degree: int) -> Sharding:
+    """Return sharding of type ``zero`` over the ``degree`` ranks that hold copies of a weight."""
+    return Sharding("replicas", zero, degree) if zero > 0 else UNSHARDED
 
 
 def inside_stage(zero: int, degree: int) -> Sharding:
@@ -78,6 +83,12 @@ class Plan:
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
     schedule: Schedule = "1f1b"
+
+    @property
+    def used_devices(self) -> int:
+        """Devices up to the last that the plan takes, in all replicas."""
+        last = max(stage.first_device + stage.devices for stage in self.stages)
+        return last + (self.replicas - 1) * self.replica_stride
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

@@ -1,15 +1,18 @@
-"""The named readings of the space: how a plan is priced under each preset, as data.
+"""The named readings of the space: which plans there are and how they are priced under each preset, as data.
 
-Everything in which `artifact` (the original solver's own evaluation, faults included) and `paper` (what the paper
-means) differ is a field here, so that the cost formulas are written once.
+Everything in which `artifact` (the original solver's own evaluation, faults included), `paper` (what the paper means)
+and `default` (the realistic reading) differ is a field here, so that the cost formulas are written once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from nest.errors import InvalidProblem
+
+Arrangement: TypeAlias = Literal["replica-major", "replica-major-reversed", "stage-major"]
+"""Which blocks are neighbours on the line: of one replica, in pipeline order or reversed, or of one stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,25 @@ class Preset:
         Under ZeRO-3 inside the stage synchronise the shard only, not all parameters.
     sync_factor
         What gradient synchronisation is multiplied with besides: 1, or 0 where it shall be free (`nest.ablate`).
+    arrangements
+        How a plan may lay out its blocks.
+    sharding
+        Whether ZeRO spreads over devices added to the stage, or over the ranks that hold copies of a weight.
+    recompute
+        Who says what is computed again: the problem's choices, for all stages but the last, or the variant.
+    nesting
+        Whether the widths of a variant have to nest with the groups of the network.
+    transfers
+        What crosses a boundary: single edges, from a layer to the layer that waits for them, twice above the innermost
+        level; or every tensor alive across the cut, passed on from stage to stage.
+    collectives
+        What network times besides transfers are: ``"levels"``, the formulas of the original; or ``"groups"``, the
+        alpha-beta cost of the members' places, collectives of the layers included.
+    objective
+        How loads make an iteration: ``"bottleneck"``, the largest counts for every round, or ``"sum"``, each counts
+        once and the largest for every further microbatch.
+    in_flight_capped
+        Whether a stage has no more microbatches in flight than a replica has at all.
     """
 
     name: str
@@ -46,11 +68,53 @@ class Preset:
     sync_all_stages: bool
     sync_sharded: bool
     sync_factor: float
+    arrangements: tuple[Arrangement, ...] = ("replica-major-reversed",)
+    sharding: Literal["stage", "replicas"] = "stage"
+    recompute: Literal["choices", "variant"] = "choices"
+    nesting: bool = False
+    transfers: Literal["edges", "cut"] = "edges"
+    collectives: Literal["levels", "groups"] = "levels"
+    objective: Literal["bottleneck", "sum"] = "bottleneck"
+    in_flight_capped: bool = False
+
+    def require_prices(self) -> None:
+        """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
+        realistic = (
+            self.sharding == "replicas",
+            self.recompute == "variant",
+            self.transfers == "cut",
+            self.collectives == "groups",
+            self.objective == "sum",
+            self.in_flight_capped,
+            self.nesting,
+            "replica-major-reversed" not in self.arrangements,
+        )
+        if any(realistic) and not (all(realistic) and self.sync_all_stages and self.arrangements):
+            what = f"{self.name!r} mixes fields of 'paper' and 'default' that only go together"
+            raise InvalidProblem("preset", what, "change one of the named presets in other fields only")
 
 
 ARTIFACT = Preset("artifact", 1e-3, "first", "backward", False, False, False, 1.0)
 PAPER = Preset("paper", 1.0, "block", "forward", True, True, True, 1.0)
-PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER)}
+DEFAULT = Preset(
+    "default",
+    network_factor=1.0,
+    boundary="first",
+    repeated_pass="forward",
+    all_replicas=True,
+    sync_all_stages=True,
+    sync_sharded=True,
+    sync_factor=1.0,
+    arrangements=("stage-major", "replica-major"),
+    sharding="replicas",
+    recompute="variant",
+    nesting=True,
+    transfers="cut",
+    collectives="groups",
+    objective="sum",
+    in_flight_capped=True,
+)
+PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT)}
 
 
 def preset_named(name: str) -> Preset:
@@ -61,9 +125,6 @@ def preset_named(name: str) -> Preset:
     InvalidProblem
         If there is none of that name.
     """
-    if name == "default":
-        remedy = f"choose one of {', '.join(PRESETS)}"
-        raise InvalidProblem("preset", "'default', the realistic cost model, is not available yet", remedy)
     if name not in PRESETS:
         raise InvalidProblem("preset", f"{name!r} is no preset", f"choose one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from math import inf
+from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from nest.cluster import Cluster
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.presets import PAPER, Preset
+from nest.units import Number
 
 Allowed: TypeAlias = frozenset[int] | None
 """Values a choice may take; None where every value is allowed."""
 
-Recompute: TypeAlias = Literal["none", "full"]
+Recompute: TypeAlias = Literal["none", "selective", "full"]
+"""What is computed again before the backward pass: nothing, the attention core (arXiv 2205.05198, section 5), all."""
+
+RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
+
 Optimizer: TypeAlias = Literal["sgd", "adam"]
 
 OPTIMIZER_COPIES: Mapping[str, int] = {"sgd": 0, "adam": 6}
@@ -34,6 +40,8 @@ class Variant:
         Whether the ``tensor`` devices also share the sequence between the matrices.
     microbatch
         Sequences of one microbatch on one rank.
+    recompute
+        What every stage computes again, where the preset leaves that to the variant.
     """
 
     tensor: int
@@ -41,27 +49,109 @@ class Variant:
     context: int = 1
     sequence: bool = False
     microbatch: int = 1
+    recompute: Recompute = "none"
 
     def __str__(self) -> str:
         widths = f"tensor={self.tensor} expert={self.expert} context={self.context}"
-        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch})"
+        again = "" if self.recompute == "none" else f" recompute={self.recompute}"
+        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch}{again})"
 
     @property
     def width(self) -> int:
         """Devices of one stage before sharding."""
         return self.tensor * self.expert * self.context
 
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Neighbouring devices within which tensor, context and expert groups lie, above 1 and ascending."""
+        through = (self.tensor, self.tensor * self.context, self.width)
+        return tuple(sorted({unit for unit in through if unit > 1}))
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What a device holds of a weight besides the weight, in bytes for each byte of it.
+
+    Megatron-LM's mixed precision has weights of 2 bytes, gradients of 4 and an optimizer of 12: copies of 6 and 2.
+
+    Parameters
+    ----------
+    optimizer
+        Master copy and moments.
+    gradients
+        Also what gradients take on the wire.
+    """
+
+    optimizer: int
+    gradients: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("optimizer", "gradients"):
+            if not 0 <= getattr(self, name) <= MOST_COPIES:
+                what = f"{getattr(self, name)}"
+                raise InvalidProblem(f"training.copies.{name}", what, f"give a whole number from 0 to {MOST_COPIES}")
+
+
+MOST_COPIES = 64
+"""Bytes of one kind for each byte of weights, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One iteration: ``microbatches`` of them, and the optimizer that follows."""
+    """One iteration, and what it takes besides the layers.
 
-    microbatches: int
+    Parameters
+    ----------
+    microbatches
+        Of an iteration, all replicas together; 0 where the batch is given instead.
+    optimizer
+        The one that follows.
+    global_batch
+        Sequences of an iteration; 0 where microbatches are given instead.
+    copies
+        What a device holds of each weight; None for what `OPTIMIZER_COPIES` says and gradients as large as weights.
+    sync_overlap
+        Part of the gradient synchronisation that runs beside computation.
+    overlap_tax
+        What computation loses to a collective that runs beside it, for each second of it.
+    overhead_bytes
+        What framework and communication take of every device.
+
+    Raises
+    ------
+    InvalidProblem
+        If neither or both of microbatches and batch are given, or a figure is out of range.
+    """
+
+    microbatches: int = 0
     optimizer: Optimizer = "sgd"
+    global_batch: int = 0
+    copies: Copies | None = None
+    sync_overlap: float = 0.0
+    overlap_tax: float = 0.0
+    overhead_bytes: Number = 0
 
     def __post_init__(self) -> None:
-        if self.microbatches < 1:
-            raise InvalidProblem("training.microbatches", f"{self.microbatches}", "give at least 1")
+        given = [name for name in ("microbatches", "global_batch") if getattr(self, name)]
+        if len(given) != 1:
+            what = "microbatches and global_batch are both given" if given else f"{self.microbatches}"
+            raise InvalidProblem(
+                "training" if given else "training.microbatches",
+                what,
+                "give one of them" if given else "give at least 1, or a global_batch",
+            )
+        if getattr(self, given[0]) < 1:
+            raise InvalidProblem(f"training.{given[0]}", f"{getattr(self, given[0])}", "give at least 1")
+        for name in ("sync_overlap", "overlap_tax"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a part from 0 to 1")
+        if not 0 <= self.overhead_bytes < inf:
+            raise InvalidProblem("training.overhead_bytes", f"{self.overhead_bytes!r}", "give a finite number from 0")
+
+    @property
+    def held(self) -> Copies:
+        """Copies of a weight on a device, the optimizer's usual ones where none are given."""
+        return Copies(OPTIMIZER_COPIES[self.optimizer]) if self.copies is None else self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +171,10 @@ class Choices:
     zero_degree
         Allowed sharding degrees; None allows every power of two.
     recompute
-        Whether every stage but the last recomputes its forward pass.
+        Whether every stage but the last recomputes its forward pass, ``"full"``, or not, ``"none"``, where the preset
+        leaves that to the choices.
+    variant_recompute
+        What variants may recompute, where the preset leaves that to them.
     """
 
     tensor: Allowed = None
@@ -94,12 +187,16 @@ class Choices:
     zero: frozenset[int] = frozenset({0, 1, 2, 3})
     zero_degree: Allowed = None
     recompute: Recompute = "none"
+    variant_recompute: frozenset[Recompute] | None = None
 
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
             if isinstance(value, frozenset) and not value:
                 raise InvalidProblem(f"choices.{spec.name}", "no value is allowed", "allow at least one")
+        if self.recompute == "selective":
+            remedy = "give 'none' or 'full'; what variants recompute is variant_recompute"
+            raise InvalidProblem("choices.recompute", "'selective'", remedy)
         if not self.zero <= {0, 1, 2, 3}:
             raise InvalidProblem("choices.zero", f"{sorted(self.zero)}", "ZeRO types are 0, 1, 2 and 3")
         for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
@@ -112,6 +209,8 @@ class Choices:
             allowed: Allowed = getattr(self, name)
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
+        if self.variant_recompute is not None and variant.recompute not in self.variant_recompute:
+            return False
         return self.sequence is None or variant.sequence == self.sequence
 
 
@@ -151,7 +250,8 @@ class Problem:
     Raises
     ------
     InvalidProblem
-        If no variant is left, or a graph branches (the presets of today price chains, with or without skip edges).
+        If no variant is left, a graph branches (the presets of today price chains, with or without skip edges), or the
+        preset does not know what is given.
     """
 
     name: str
@@ -167,6 +267,7 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.graphs:
             raise InvalidProblem("model", "no variant", "give the costs of the layers for at least one tensor width")
+        self._check_preset()
         if not self.variants:
             known = ", ".join(str(variant) for variant in sorted(self.graphs))
             raise InvalidProblem("choices", "no variant of the model is allowed", f"the model has {known}")
@@ -177,10 +278,50 @@ class Problem:
                 raise InvalidProblem("constraints", f"{constraint!r} is none", "give objects of nest.constraints")
             constraint.check(self)
 
+    def _check_preset(self) -> None:
+        """Refuse what the preset would pass over although it decides which plans there are."""
+        name, by_variant = self.preset.name, self.preset.recompute == "variant"
+        if by_variant and self.choices.recompute != "none":
+            remedy = f'recomputation belongs to the variant: give variant_recompute = "{self.choices.recompute}"'
+            raise InvalidProblem("choices.recompute", f"{self.choices.recompute!r} under preset {name!r}", remedy)
+        if self.training.global_batch and self.preset.objective == "bottleneck":
+            what = f"{self.training.global_batch} under preset {name!r}"
+            raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
+
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The variants that the choices allow, in ascending order."""
-        return tuple(sorted(variant for variant in self.graphs if self.choices.admits(variant)))
+        """The variants that preset and choices allow, in ascending order."""
+        return tuple(sorted(variant for variant in self.graphs if self.admits(variant)))
+
+    def admits(self, variant: Variant) -> bool:
+        """Whether preset and choices allow a variant."""
+        return self.choices.admits(variant) and (self.preset.recompute == "variant" or variant.recompute == "none")
+
+    def microbatches(self, variant: Variant) -> int:
+        """Return the microbatches of an iteration: each slot of the pipeline holds one on every expert rank."""
+        batch = self.training.global_batch
+        return -(-batch // (variant.expert * variant.microbatch)) if batch else self.training.microbatches
+
+    def unnested(self, variant: Variant) -> tuple[int, int] | None:
+        """Return a unit of a variant and the group of the network that it does not nest with; None where all nest.
+
+        Units that nest have groups of the same composition wherever a block of the variant stands.
+        """
+        if not self.preset.nesting:
+            return None
+        groups = [size for size in self.cluster.group_sizes if size < self.cluster.devices]
+        return next(((unit, size) for unit in variant.units for size in groups if unit % size and size % unit), None)
+
+    def copy_ranks(self, variant: Variant, replicas: int) -> tuple[int, int]:
+        """Return how many ranks hold a copy of each dense weight, and of each expert's."""
+        apart = replicas * variant.context
+        return apart * variant.expert, apart
+
+    def copy_degrees(self, variant: Variant, replicas: int) -> tuple[int, ...]:
+        """Return the degrees beyond 1 of sharding over the ranks that hold copies: all of them, or none."""
+        degree, allowed = self.copy_ranks(variant, replicas)[0], self.choices.zero_degree
+        possible = degree > 1 and self.choices.zero != {0} and (allowed is None or degree in allowed)
+        return (degree,) if possible else ()
 
     @property
     def levels(self) -> int:

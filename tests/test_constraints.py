@@ -323,7 +323,7 @@ def test_search_by_place_only_where_it_matters() -> None:
         filters = Filters(problem.with_constraints(WithinLevel(what, level)))  # type: ignore[arg-type]
         assert filters.by_place == looks, (what, level)
     assert Filters(one.with_constraints(Pin((0, 1), stage=0))).by_place
-    assert not Filters(one.with_constraints(MaxStages(1), Together("ab"))).by_place
+    assert not Filters(one.with_constraints(MaxStages(1), Together(["a", "b"]))).by_place
 
 
 NONSENSE = [
@@ -385,7 +385,7 @@ def test_nonsense_is_refused(make: Callable[[], Constraint], message: str) -> No
 
 def test_texts_stay_short() -> None:
     """Of many layers, devices or values a text names the first few."""
-    assert Together("ab").text == "layers 'a' and 'b' share a stage"
+    assert Together(["a", "b"]).text == "layers 'a' and 'b' share a stage"
     assert CutsAt(range(1000)).text == "stages begin only with layers 0, 1, 2, 3, 4, 5, 6 and 993 more"
     assert AllowedDegrees("tensor", [4, 2]).text == "tensor is among 2 and 4"
     assert Budget(3, price_per_device_hour=2.5, unit="USD").text.endswith("at most 3 USD, a device 2.5 USD per hour")

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
+from random_constraints import LOCAL_KINDS, random_constraints
 from random_problems import Size, random_problem
 
 from nest.cli import run
 from nest.cluster import Cluster, Level
-from nest.explain import Explanation, explain
+from nest.constraints import Apart, EqualStages, Filters, LocalConstraint, Outer, Pin, Run, Together
+from nest.explain import Explanation, _may_be_cut, explain
 from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
-from nest.problem import Choices, Problem, Training, Variant
+from nest.problem import Choices, Problem, SideConstraint, Training, Variant
+from nest.report.layout import Screen, Summary, render
+from nest.report.terminal import explain_into
 from nest.result import Status
 from nest.solve import solve
 
 SMALL = Size(layers=5, devices=12)
+TINY = Size(layers=4, devices=6)
 
 
 def chain(memory: int, devices: int = 8, **choices: object) -> Problem:
@@ -123,3 +134,137 @@ def test_command_line_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert "Conflict" in shown
     assert "allow ZeRO-3" in shown
+
+
+def parts_of(problem: Problem) -> dict[str, Callable[[Problem], Problem]]:
+    """Return everything that can be in a conflict, as it is spelt there, with what takes it away."""
+    cluster, choices = problem.cluster, problem.choices
+    found: dict[str, Callable[[Problem], Problem]] = {
+        f"memory={cluster.hbm_bytes:,}": lambda each: replace(each, cluster=replace(each.cluster, hbm_bytes=2**53)),
+        f"devices={cluster.devices:,}": lambda each: grown(each, 8 if problem.constraints else 2**14),
+    }
+    for name in ("tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree"):
+        value = getattr(choices, name)
+        if value != getattr(Choices(), name):
+            spelt = "none" if value == {0} else ",".join(map(str, sorted(value))) if name != "sequence" else str(value)
+            found[f"{name}={spelt.lower()}"] = partial(free, name=name)
+    for constraint in problem.constraints:
+        found[f"{constraint.kind}: {constraint.text}"] = partial(dropped, constraint=constraint)
+    return found
+
+
+def free(problem: Problem, name: str) -> Problem:
+    """Return a problem with one of its choices free."""
+    return problem.with_choices(**{name: getattr(Choices(), name)})
+
+
+def dropped(problem: Problem, constraint: SideConstraint) -> Problem:
+    """Return a problem without one of its side constraints."""
+    return problem.with_constraints(*(each for each in problem.constraints if each != constraint))
+
+
+def grown(problem: Problem, times: int) -> Problem:
+    """Return a problem with so many times as many devices."""
+    cluster = problem.cluster
+    below = cluster.group_sizes[-1] // cluster.levels[-1].fanout
+    devices = times * cluster.devices
+    top = replace(cluster.levels[-1], fanout=-(-devices // below))
+    levels = (*cluster.levels[:-1], top)
+    return replace(problem, cluster=replace(cluster, devices=devices, levels=levels, partial=devices % below > 0))
+
+
+@pytest.mark.parametrize("seed", range(5000, 5020))
+def test_random_side_constraints(seed: int) -> None:
+    """By the solver's word, a conflict with side constraints rules every plan out, and without any part does not."""
+    problem = random_problem(seed, TINY)
+    problem = problem.with_constraints(*random_constraints(seed, problem, LOCAL_KINDS))
+    if feasible(problem):
+        return
+    found = explained(problem)
+    assert found.complete
+    parts = parts_of(problem)
+    assert set(found.conflict) <= set(parts)
+    for name in parts.keys() - set(found.conflict):
+        problem = parts[name](problem)
+    assert not feasible(problem), found
+    for name in found.conflict:
+        assert feasible(parts[name](problem)), (name, found)
+
+
+@dataclass(frozen=True)
+class Stages(LocalConstraint):
+    """Constraints of this class all read alike."""
+
+    allowed: tuple[int, ...]
+    kind: ClassVar[str] = "own_stages"
+    text = "a number of stages"
+
+    def admits(self, problem: Problem, outer: Outer) -> bool:  # noqa: ARG002 - a hook
+        """Whether the number is an allowed one."""
+        return outer.stages in self.allowed
+
+
+def test_constraints_that_read_alike() -> None:
+    """Two that contradict each other are both in the conflict, and dropping either helps."""
+    found = explained(chain(1000).with_constraints(Stages((1,)), Stages((2,)), Stages((1, 2))))
+    assert found.conflict == ("own_stages: a number of stages",) * 2
+    dropping = [each.problem.constraints for each in found.relaxations if each.kind == "constraint"]
+    assert dropping == [(Stages((2,)), Stages((1, 2))), (Stages((1,)), Stages((1, 2)))]
+    assert explained(chain(1000).with_constraints(Stages((9,)), Stages((9,)))).conflict == (found.conflict[0],)
+
+
+def test_time_is_limited() -> None:
+    """A hard question takes its part of the time; what is said is true, and so is that something is missing."""
+    graph = LayerGraph(
+        tuple(Layer(at, 1.0, 2.0, 10, 5) for at in range(10)), tuple(Edge(at, at + 1, 1) for at in range(9))
+    )
+    cluster = Cluster(64, 100, (Level(8, 1e3, 0.0), Level(8, 1e2, 0.0)))
+    problem = Problem("pinned", {Variant(1): graph}, cluster, Training(64)).with_constraints(Pin((0, 0), stage=0))
+    begin = time.perf_counter()
+    found = explain(problem, "it is known", time_limit_s=1)
+    assert time.perf_counter() - begin < 4
+    assert found is not None
+    assert (found.reason, found.complete) == ("it is known", False)
+    assert found.conflict[0] == "pin: stage 0 of replica 0 stands within devices 0 to 0"
+    drop = next(each for each in found.relaxations if each.kind == "constraint")
+    assert feasible(drop.problem)
+    summary = Summary()
+    explain_into(summary, found)
+    assert "Unsettled" in render(Screen(), summary.table)
+    assert explain(problem, time_limit_s=0) is None
+
+
+def test_contradictions_of_layers_take_no_time() -> None:
+    """Layers that shall share a stage and shall not, or a number of stages with no equal cut: no search is needed."""
+    problem = chain(1000, devices=4096, stages=frozenset({3}))
+    for constraints in ([Together([0, 1]), Apart([0, 1])], [EqualStages()]):
+        found = explain(problem.with_constraints(*constraints), "it is known", time_limit_s=5)
+        assert found is not None
+        assert found.complete
+        clash = tuple(f"{each.kind}: {each.text}" for each in constraints)
+        assert found.conflict == (clash if len(clash) == 2 else ("stages=3", *clash))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_cuts_by_brute_force(seed: int) -> None:
+    """Whether the layers can be cut as side constraints ask agrees with trying every cut."""
+    problem = random_problem(seed, SMALL)
+    kinds = ("together", "apart", "cuts_at", "equal_stages", "cuts_at")
+    filters = Filters(problem.with_constraints(*random_constraints(seed, problem, kinds)))
+    assert _may_be_cut(filters) == any(map(partial(keeps, filters), problem.variants))
+
+
+def keeps(filters: Filters, variant: Variant) -> bool:
+    """Whether some cut of the layers of a variant keeps the side constraints."""
+    layers, asked = len(filters.problem.graphs[variant]), filters.problem.choices.stages
+    for count in range(1, layers + 1) if asked is None else sorted(asked):
+        for inner in combinations(range(1, layers), count - 1):
+            ends = [0, *inner, layers]
+            runs = [Run(np.array([first]), np.array([end])) for first, end in pairwise(ends)]
+            stages = [
+                (filters.run(variant, run), filters.stage(variant, count, count - at, run))
+                for at, run in enumerate(runs)
+            ]
+            if all(mask is None or mask.all() for stage in stages for mask in stage):
+                return True
+    return False

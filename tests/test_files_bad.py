@@ -65,7 +65,7 @@ OURS = [
     ("[training]", "[trainig]", 'trainig: unknown key; did you mean "training"?'),
     ("count = 8", "cuont = 8", 'model.layers[1].cuont: unknown key; did you mean "count"?'),
     ("stages =", "stage =", 'choices.stage: unknown key; did you mean "stages"?'),
-    ('preset = "paper"\n', "", 'preset: missing; give a preset, "paper" or "artifact"'),
+    ('preset = "paper"\n', "", 'preset: missing; give a preset, "default", "paper" or "artifact"'),
     (
         'schema = "nest.problem/1"',
         'shema = "nest.problem/1"',
@@ -109,7 +109,7 @@ OURS = [
         "time_unit_s: 0; give the unit of the objective in seconds, from 1e-12 to 1e9",
     ),
     # Presets and schemas.
-    ('"paper"', '"default"', 'preset: "default" is not available yet; choose one of artifact, paper'),
+    ('"paper"', '"naive"', 'preset: "naive" is no preset; choose one of artifact, paper, default'),
     ('"paper"', '"papr"', 'preset: "papr" is no preset; did you mean "paper"?'),
     ("problem/1", "problem/2", 'schema: "nest.problem/2"; give "nest.problem/1", the version read here'),
     ('"nest.problem/1"', "1", 'schema: 1; give "nest.problem/1", the version read here'),

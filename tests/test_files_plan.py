@@ -95,6 +95,7 @@ def test_result_document() -> None:
         "bound_ticks": 123456789,
         "tick_s": 1e-9,
         "backend": "dp",
+        "choice": None,
         "wall_s": 0.25,
         "reason": None,
         "explanation": None,
@@ -219,13 +220,16 @@ class TestWriting:
         assert [entry.name for entry in tmp_path.iterdir()] == ["plan.json"]
         assert read_plan(target) == PLAN
 
-    @pytest.mark.parametrize("step", ["write_text", "replace"])
+    @pytest.mark.parametrize("step", ["write_bytes", "replace"])
     def test_failure_leaves_nothing(self, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When the disk is full, the old file stays, no temporary one does, and the error names the target."""
+        """When the disk is full halfway, the old file stays, no temporary one does, and the error names the target."""
         target = tmp_path / "plan.json"
         target.write_text("old")
 
-        def fail(*_: object, **__: object) -> None:
+        def fail(path: Path, what: bytes | Path) -> None:
+            if isinstance(what, bytes):
+                with path.open("wb") as file:
+                    file.write(what[: len(what) // 2])
             raise OSError(28, "No space left on device", "some temporary name")
 
         monkeypatch.setattr(Path, step, fail)

@@ -12,6 +12,7 @@ from random_problems import Size, random_plan, random_problem, show_problem
 from rich.console import Console
 
 from nest.cluster import Cluster, Level
+from nest.constraints import MaxDevices, MaxStages
 from nest.evaluate import evaluate
 from nest.graph import Edge, Layer, LayerGraph, LayerId
 from nest.plan import Plan, Stage
@@ -367,6 +368,17 @@ def test_problem_text_says_what_was_read() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_problem_shows_side_constraints() -> None:
+    """What a plan has to keep is there for a person and a program, and that the number of plans leaves it aside."""
+    problem = chain().with_constraints(MaxStages(1), MaxDevices(3))
+    text = problem_text(problem, Screen())
+    for words in ("max_stages: at most 1 stage", "max_devices: at most 3 devices", "side constraints aside"):
+        assert words in text, words
+    assert "aside" not in problem_text(chain(), Screen())
+    told = [{"kind": "max_stages", "text": "at most 1 stage"}, {"kind": "max_devices", "text": "at most 3 devices"}]
+    assert problem_facts(problem)["constraints"] == told
+
+
 def test_problem_facts_by_hand() -> None:
     """The same as numbers: sums over the layers, choices as lists, None where free."""
     facts = problem_facts(chain().with_choices(stages=frozenset({3, 1})))
@@ -377,6 +389,7 @@ def test_problem_facts_by_hand() -> None:
             "context": 1,
             "sequence": False,
             "microbatch": 1,
+            "recompute": "none",
             "layers": 4,
             "parameter_bytes": 40,
             "activation_bytes": 20,

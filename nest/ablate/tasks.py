@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from nest import __version__
 from nest.ablate.rows import Outcome, Overflow, Verdict
@@ -32,21 +35,42 @@ class Task:
 
 
 def digest(value: object) -> str:
-    """Return the SHA-256 of a value made of data classes, containers, numbers and texts, in hexadecimal digits."""
+    """Return the SHA-256 of a value made of data classes, containers, numbers and texts, in hexadecimal digits.
+
+    Raises
+    ------
+    InvalidProblem
+        If something else is in it, as may be in a side constraint of one's own: it could not be told from others.
+    """
     return hashlib.sha256(json.dumps(_plain(value)).encode()).hexdigest()
 
 
 def _plain(value: object) -> Any:
     """Return a value as JSON takes it, equal values alike: with the names of classes, and what has no order sorted."""
     if is_dataclass(value):
-        return [type(value).__qualname__, *(_plain(getattr(value, field.name)) for field in fields(value))]
+        return [*_class(type(value)), *(_plain(getattr(value, field.name)) for field in fields(value))]
     if isinstance(value, Mapping):
         return sorted(([_plain(key), _plain(entry)] for key, entry in value.items()), key=json.dumps)
     if isinstance(value, set | frozenset):
         return sorted(map(_plain, value), key=json.dumps)
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
-    return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    what = f"{value!r} cannot be told from others of its kind"
+    raise InvalidProblem("constraints", what, "make it a frozen data class of numbers, texts, lists and such classes")
+
+
+def _class(kind: type) -> list[str]:
+    """Return what tells a class from others: its name, and how one that is not ours is written, where that is known."""
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return [kind.__qualname__]
+    try:
+        return [kind.__qualname__, inspect.getsource(kind)]
+    except (OSError, TypeError):  # typed at a prompt
+        return [kind.__qualname__]
 
 
 def perform(task: Task) -> Outcome:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nest.constraints.base import Constraint, CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site, Whole
-from nest.constraints.budgets import Budget, DistinctStages, LevelTraffic, SameSharding
+from nest.constraints.base import (
+    Constraint,
+    CouplingConstraint,
+    LocalConstraint,
+    Mask,
+    Outer,
+    Run,
+    Site,
+    Whole,
+    none_keeps,
+)
+from nest.constraints.budgets import Budget, DistinctStages, SameSharding
 from nest.constraints.devices import MaxDevices, MemoryHeadroom, ReservedDevices
 from nest.constraints.filters import Filters
 from nest.constraints.layers import Apart, CutsAt, Together
 from nest.constraints.pipeline import EqualStages, MaxStages
 from nest.constraints.placement import Pin, WithinLevel
+from nest.constraints.programme import Programme, Slot
+from nest.constraints.traffic import LevelTraffic
 from nest.constraints.widths import AllowedDegrees, Divides
 
 KINDS: Mapping[str, type[Constraint]] = {
@@ -43,11 +55,14 @@ __all__ = [
     "MemoryHeadroom",
     "Outer",
     "Pin",
+    "Programme",
     "ReservedDevices",
     "Run",
     "SameSharding",
     "Site",
+    "Slot",
     "Together",
     "Whole",
     "WithinLevel",
+    "none_keeps",
 ]

@@ -10,13 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from nest.errors import OutOfScope
 from nest.problem import Problem, Variant
 from nest.units import Ints, Number
+
+if TYPE_CHECKING:
+    from nest.constraints.programme import Programme
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -96,6 +100,12 @@ class Whole:
     recomputes: tuple[bool, ...]
     iteration: Fraction
 
+    @property
+    def used_devices(self) -> int:
+        """Devices up to the last that the plan takes, in all replicas."""
+        ends = (start + devices for start, devices in zip(self.starts, self.devices, strict=True))
+        return max(ends) + (self.outer.replicas - 1) * self.stride
+
 
 class Constraint(ABC):
     """A side constraint of a problem, a frozen data class.
@@ -115,6 +125,12 @@ class Constraint(ABC):
 
     def check(self, problem: Problem) -> None:
         """Raise `nest.errors.InvalidProblem` where the constraint does not go with the problem."""
+
+
+def none_keeps(problem: Problem) -> str | None:
+    """Return, as a reason, that no plan keeps the side constraints of a problem; None where there are none."""
+    texts = [constraint.text for constraint in problem.constraints]
+    return f"no plan that fits keeps the side constraints: {'; '.join(texts)}" if texts else None
 
 
 class LocalConstraint(Constraint):
@@ -160,8 +176,31 @@ def _everything(run: Run) -> Mask:
 
 
 class CouplingConstraint(Constraint):
-    """A constraint that ties stages together: decided on whole plans, posted in the mathematical programme."""
+    """A constraint that ties stages together: decided on whole plans, posted in the mathematical programme.
+
+    Attributes
+    ----------
+    looks_at_replicas
+        Whether a plan that keeps it may break it with fewer replicas, everything else being equal and an iteration no
+        longer. Where none does, only the fewest of those with equally many rounds are in the programme.
+    looks_at_types
+        The same for a lower ZeRO type of a stage; of type 3, where that synchronises less, nothing is ever left out.
+    """
+
+    looks_at_replicas: ClassVar[bool] = True
+    looks_at_types: ClassVar[bool] = True
 
     @abstractmethod
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
         """Return how a plan breaks the constraint, in a few words, None where it keeps it."""
+
+    def post(self, programme: Programme) -> None:
+        """Post the constraint in the mathematical programme, so that just the plans that keep it are left.
+
+        Raises
+        ------
+        OutOfScope
+            If the class cannot say it there: the judge decides on plans only.
+        """
+        what = f"{type(self).__name__} has no `post`, so that no programme keeps it"
+        raise OutOfScope("constraints", what, "give it one, see docs/constraints.md, or have plans judged")

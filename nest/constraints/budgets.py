@@ -1,82 +1,30 @@
-"""Side constraints that tie stages together: budgets of a whole plan, and stages that are to be alike."""
+"""Side constraints that tie stages together: what a whole plan costs, and stages that are to be alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from math import gcd
+from math import floor
 from typing import ClassVar, NamedTuple
-
-import numpy as np
 
 from nest.constraints.base import CouplingConstraint, Whole
 from nest.constraints.checks import (
+    as_layers,
+    as_number,
+    as_whole,
+    counted,
     exact,
-    level_at,
     listed,
     places_of,
     require_layers,
-    require_number,
-    require_some,
-    require_whole,
+    written,
 )
+from nest.constraints.programme import Programme, Variable
 from nest.errors import InvalidProblem
 from nest.graph import LayerId
-from nest.problem import Problem
+from nest.problem import Problem, Variant
 from nest.units import Number
-
-
-@dataclass(frozen=True)
-class LevelTraffic(CouplingConstraint):
-    """A budget of the bytes that cross a network level, or a level outside it, in an iteration.
-
-    They are counted as the model gives them, for one device of each stage; see `bytes_of`.
-
-    Parameters
-    ----------
-    level
-        Number of the level, from 0 for the innermost, or its name.
-    most_bytes
-        What may cross it.
-    """
-
-    level: int | str
-    most_bytes: Number
-
-    kind: ClassVar[str] = "level_traffic"
-
-    def __post_init__(self) -> None:
-        require_number(f"{self.kind}.most_bytes", self.most_bytes)
-
-    @property
-    def text(self) -> str:
-        """What it asks for."""
-        return f"at most {self.most_bytes} bytes of an iteration cross level {self.level!r}"
-
-    def check(self, problem: Problem) -> None:
-        """Refuse a level that the cluster does not have."""
-        level_at(f"{self.kind}.level", problem, self.level)
-
-    def broken_by(self, problem: Problem, whole: Whole) -> str | None:
-        """Return how much crosses the level where that is too much."""
-        crossing = self.bytes_of(problem, whole)
-        return f"{float(crossing):.15g} bytes cross it" if crossing > exact(self.most_bytes) else None
-
-    def bytes_of(self, problem: Problem, whole: Whole) -> Fraction:
-        """Return the bytes that cross the level in an iteration.
-
-        Activations and gradients go over each boundary once for each microbatch, with every edge that enters the stage
-        after it (forward) or leaves the stage before it (backward), as in D1 to D3 of ``docs/formulation.md``. The
-        synchronisation sends and receives the gradients of every stage once in each replica (D6).
-        """
-        level = level_at(f"{self.kind}.level", problem, self.level)
-        microbatches = -(-problem.training.microbatches // whole.outer.replicas)
-        apart = 1 if level == 0 else problem.cluster.group_sizes[level - 1]
-        boundaries = zip(_exchanged(problem, whole), _crossings(problem, whole, apart), strict=True)
-        transfers = sum((size * replicas for size, replicas in boundaries), Fraction(0))
-        return transfers * microbatches + _synchronised(problem, whole, apart)
 
 
 @dataclass(frozen=True)
@@ -106,15 +54,19 @@ class Budget(CouplingConstraint):
     unit: str = ""
 
     kind: ClassVar[str] = "budget"
+    looks_at_replicas: ClassVar[bool] = False
+    looks_at_types: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_number(f"{self.kind}.most", self.most)
+        object.__setattr__(self, "most", as_number(f"{self.kind}.most", self.most))
         rates = {name: getattr(self, name) for name in _RATES}
         given = [name for name, rate in rates.items() if rate is not None]
         if len(given) != 1:
             what = "no rate is given" if not given else f"{' and '.join(given)} are given"
             raise InvalidProblem(self.kind, what, f"give one of {', '.join(rates)}")
-        require_number(f"{self.kind}.{given[0]}", rates[given[0]])
+        object.__setattr__(self, given[0], as_number(f"{self.kind}.{given[0]}", rates[given[0]]))
+        if not isinstance(self.unit, str):
+            raise InvalidProblem(f"{self.kind}.unit", f"{self.unit!r}", "give a string, as in 'USD'")
 
     @property
     def text(self) -> str:
@@ -134,13 +86,20 @@ class Budget(CouplingConstraint):
 
     def _spelt(self, amount: Number, per: str = "") -> str:
         unit = self.unit or ("J" if self.watts_per_device is not None else "")
-        return " ".join(part for part in (str(amount), unit, per) if part)
+        return " ".join(part for part in (written(amount), unit, per) if part)
 
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
         """Return what an iteration costs where that is too much."""
-        devices = whole.outer.replicas * whole.stride
+        devices = whole.used_devices
         cost = devices * whole.iteration * self.rate
         return f"it costs {self._spelt(float(cost))} on {devices} devices" if cost > exact(self.most) else None
+
+    def post(self, programme: Programme) -> None:
+        """Post how long an iteration may take on the devices of each outer choice."""
+        for choice in programme.choices:
+            cost = choice.outer.replicas * choice.stride * self.rate * programme.tick
+            if cost > 0:
+                programme.limit_objective(floor(exact(self.most) / cost), [choice.taken])
 
 
 class _Rate(NamedTuple):
@@ -168,22 +127,63 @@ class DistinctStages(CouplingConstraint):
     most: int
 
     kind: ClassVar[str] = "distinct_stages"
+    looks_at_replicas: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_whole(f"{self.kind}.most", self.most, 1)
+        object.__setattr__(self, "most", as_whole(f"{self.kind}.most", self.most, 1))
 
     @property
     def text(self) -> str:
         """What it asks for."""
-        return f"at most {self.most} different stages"
+        return f"at most {counted(self.most, 'different stage')}"
 
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
         """Return how many shapes there are where that is too many."""
-        layers = problem.graphs[whole.outer.variant].layers
-        costs = [(each.forward_s, each.backward_s, each.parameter_bytes, each.activation_bytes) for each in layers]
+        costs = _costs(problem, whole.outer.variant)
         stages = zip(whole.runs, whole.shardings, whole.recomputes, strict=True)
         shapes = {(tuple(costs[first:end]), sharding, again) for (first, end), sharding, again in stages}
         return f"its stages are of {len(shapes)} shapes" if len(shapes) > self.most else None
+
+    def post(self, programme: Programme) -> None:
+        """Post that a stage of some layers which shards in some way takes one of the shapes, of which there are few."""
+        shapes, flags = _Shapes(programme.problem), dict[object, Variable]()
+        for slot in programme.slots:
+            alike: dict[object, list[Variable]] = {}
+            for arc in slot.arcs:
+                alike.setdefault(shapes.of(slot.variant, arc.first, arc.end), []).append(arc.taken)
+            ways = [((option.zero, option.degree), [option.taken]) for option in slot.options] or [((0, 1), [])]
+            for shape, arcs in alike.items():
+                for way, option in ways:
+                    key = (shape, way)
+                    flag = flags[key] if key in flags else flags.setdefault(key, programme.flag())
+                    taken = [(1, each) for each in (*arcs, *option)]
+                    programme.at_most([*taken, (-1, flag)], len(option))
+        programme.at_most([(1, flag) for flag in flags.values()], self.most)
+
+
+def _costs(problem: Problem, variant: Variant) -> list[tuple[Number, ...]]:
+    """Return what tells layers apart."""
+    layers = problem.graphs[variant].layers
+    return [(each.forward_s, each.backward_s, each.parameter_bytes, each.activation_bytes) for each in layers]
+
+
+class _Shapes:
+    """Numbers the shapes of runs of layers: their costs, one after the other, and whether they recompute."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._kinds = {variant: self._numbered(variant) for variant in problem.variants}
+
+    def _numbered(self, variant: Variant) -> list[int]:
+        costs = _costs(self.problem, variant)
+        numbers = {each: at for at, each in enumerate(dict.fromkeys(costs))}
+        return [numbers[each] for each in costs]
+
+    def of(self, variant: Variant, first: int, end: int) -> object:
+        """Return what two stages of a variant have in common if and only if they are alike but for sharding."""
+        kinds = self._kinds[variant]
+        again = self.problem.choices.recompute == "full" and end < len(kinds)
+        return variant, tuple(kinds[first:end]), again
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,7 @@ class SameSharding(CouplingConstraint):
     kind: ClassVar[str] = "same_sharding"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
-        require_some(f"{self.kind}.layers", self.layers)
+        object.__setattr__(self, "layers", as_layers(f"{self.kind}.layers", self.layers))
 
     @property
     def text(self) -> str:
@@ -221,42 +220,14 @@ class SameSharding(CouplingConstraint):
         kinds = [f"ZeRO-{zero} of degree {degree}" if zero else "no ZeRO" for zero, degree in sorted(found)]
         return f"they use {' and '.join(kinds)}" if len(found) > 1 else None
 
-
-def _exchanged(problem: Problem, whole: Whole) -> Iterator[Fraction]:
-    """Yield the bytes that a microbatch sends over the boundary after each stage but the last, both ways."""
-    graph = problem.graphs[whole.outer.variant]
-    sizes = [exact(edge.bytes) for edge in graph.edges]
-    for (first, cut), (_, end) in pairwise(whole.runs):
-        entering = [source < cut <= target < end for source, target in graph.places]
-        leaving = [first <= source < cut <= target for source, target in graph.places]
-        columns = zip(sizes, entering, leaving, strict=True)
-        yield sum((size * (enters + leaves) for size, enters, leaves in columns), Fraction(0))
-
-
-def _crossings(problem: Problem, whole: Whole, apart: int) -> Iterator[int]:
-    """Yield in how many replicas each boundary has ends in different groups of ``apart`` devices.
-
-    What the ends of a boundary are is the preset's choice. With ``apart`` 1 every boundary counts.
-    """
-    replicas, period = whole.outer.replicas, apart // gcd(whole.stride, apart)
-    base = np.arange(min(replicas, period), dtype=np.int64)
-    alike = (replicas - 1 - base) // period + 1
-    base = base * whole.stride % apart
-    for at in range(1, whole.outer.stages):
-        upper, lower = whole.starts[at - 1], whole.starts[at]
-        far = upper if problem.preset.boundary == "first" else upper + whole.devices[at - 1] - 1
-        crossed = (base + lower) // apart != (base + far) // apart
-        yield int(alike[crossed].sum()) if apart > 1 else replicas
-
-
-def _synchronised(problem: Problem, whole: Whole, apart: int) -> Fraction:
-    """Return the bytes of gradients that all replicas send and receive, where they are in different groups."""
-    replicas = whole.outer.replicas
-    if replicas == 1 or (replicas - 1) * whole.stride < apart:
-        return Fraction(0)
-    layers = problem.graphs[whole.outer.variant].layers
-    total = Fraction(0)
-    for (first, end), (zero, degree) in zip(whole.runs, whole.shardings, strict=True):
-        weights = sum((exact(layer.parameter_bytes) for layer in layers[first:end]), Fraction(0))
-        total += weights / degree if zero == 3 and problem.preset.sync_sharded else weights
-    return 2 * replicas * total
+    def post(self, programme: Programme) -> None:
+        """Post that of all ways to shard only one is for stages that hold any of the layers."""
+        flags: dict[tuple[int, int], Variable] = {}
+        for slot in programme.slots:
+            places = places_of(programme.problem, slot.variant, self.layers).tolist()
+            holding = [(1, arc.taken) for arc in slot.arcs if any(arc.first <= place < arc.end for place in places)]
+            for option in slot.options if holding else ():
+                way = option.zero, option.degree
+                flag = flags[way] if way in flags else flags.setdefault(way, programme.flag())
+                programme.at_most([*holding, (1, option.taken), (-1, flag)], 1)
+        programme.at_most([(1, flag) for flag in flags.values()], 1)

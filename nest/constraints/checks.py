@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -22,26 +23,93 @@ def exact(value: Number) -> Fraction:
     return Fraction(repr(value))
 
 
-def require_whole(where: str, value: int, least: int) -> None:
-    """Raise `InvalidProblem` unless a value is a whole number from ``least`` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidProblem(where, f"{value!r}", f"give a whole number from {least}")
+def as_whole(where: str, value: object, least: int | None = None) -> int:
+    """Return a whole number, also one of NumPy, as Python's own.
+
+    Raises
+    ------
+    InvalidProblem
+        Unless it is one, of ``least`` at least.
+    """
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        raise InvalidProblem(where, f"{value!r}", f"give a whole number{'' if least is None else f' from {least}'}")
+    return value
 
 
-def require_number(where: str, value: Number, least: Number = 0) -> None:
-    """Raise `InvalidProblem` unless a value is a finite number from ``least`` on."""
-    if not least <= value < inf:
-        raise InvalidProblem(where, f"{value!r}", f"give a finite number from {least}")
+def as_number(where: str, value: object, least: Number = 0, below: Number = inf) -> Number:
+    """Return a number, also one of NumPy, as Python's own.
+
+    Raises
+    ------
+    InvalidProblem
+        Unless it is an ``int`` or a ``float`` from ``least`` to below ``below``.
+    """
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
+        what = f"a finite number from {least}" if below == inf else f"a number from {least} to below {below}"
+        raise InvalidProblem(where, f"{value!r}", f"give {what}")
+    return value
 
 
-def require_some(where: str, values: Iterable[object]) -> None:
-    """Raise `InvalidProblem` if there is no value, or one of them twice."""
-    found = list(values)
+def as_switch(where: str, value: object) -> bool:
+    """Return True or False; raises `InvalidProblem` where a value is neither."""
+    value = _plain(value)
+    if not isinstance(value, bool):
+        raise InvalidProblem(where, f"{value!r}", "give True or False")
+    return value
+
+
+def as_some(where: str, values: object, example: str) -> tuple[Any, ...]:
+    """Return values one by one, those of NumPy as Python's own.
+
+    Parameters
+    ----------
+    example
+        A list that would be right.
+
+    Raises
+    ------
+    InvalidProblem
+        If they are no list, or none, or one of them is there twice or is itself a list.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidProblem(where, f"{values!r}", f"give a list, as in {example}")
+    found = tuple(_plain(value) for value in values)
     if not found:
         raise InvalidProblem(where, "nothing is listed", "give at least one")
+    if any(isinstance(value, Iterable) and not isinstance(value, str) for value in found):
+        raise InvalidProblem(where, f"{list(found)!r}", f"give a list of single values, as in {example}")
     if len(set(found)) < len(found):
         twice = next(value for value in found if found.count(value) > 1)
         raise InvalidProblem(where, f"{twice!r} is listed twice", "list each once")
+    return found
+
+
+def as_layers(where: str, values: object) -> tuple[LayerId, ...]:
+    """Return ids of layers; raises `InvalidProblem` as `as_some` and `as_layer` do."""
+    return tuple(as_layer(where, value) for value in as_some(where, values, "[0, 1]"))
+
+
+def as_layer(where: str, value: object) -> LayerId:
+    """Return the id of a layer; raises `InvalidProblem` where a value cannot be one."""
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidProblem(where, f"{value!r}", "give the id of a layer, a whole number or a string")
+    return value
+
+
+def as_level(where: str, value: object) -> int | str:
+    """Return what names a level; raises `InvalidProblem` where a value cannot."""
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidProblem(where, f"{value!r}", "give the number of a level, from 0 for the innermost, or its name")
+    return value
+
+
+def _plain(value: object) -> object:
+    """Return a number of NumPy as Python's own, which is written as people write it, and everything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def require_layers(where: str, problem: Problem, layers: Iterable[LayerId]) -> None:
@@ -86,6 +154,16 @@ def listed(values: Iterable[object]) -> str:
     if len(found) > _MOST_LISTED:
         found = [*found[: _MOST_LISTED - 1], f"{len(found) - _MOST_LISTED + 1} more"]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, as in ``1 stage`` and ``2 stages``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def written(value: Number) -> str:
+    """Return a number for people to read, whole ones with separators."""
+    return f"{int(value):,}" if value == value // 1 else repr(value)
 
 
 def require_device(where: str, problem: Problem, device: int) -> None:

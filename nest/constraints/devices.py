@@ -8,7 +8,7 @@ from math import nextafter
 from typing import ClassVar
 
 from nest.constraints.base import LocalConstraint
-from nest.constraints.checks import exact, listed, require_device, require_number, require_some, require_whole
+from nest.constraints.checks import as_number, as_some, as_whole, counted, exact, listed, require_device, written
 from nest.errors import InvalidProblem
 from nest.problem import Problem
 from nest.units import Number
@@ -23,12 +23,12 @@ class MaxDevices(LocalConstraint):
     kind: ClassVar[str] = "max_devices"
 
     def __post_init__(self) -> None:
-        require_whole(f"{self.kind}.devices", self.devices, 1)
+        object.__setattr__(self, "devices", as_whole(f"{self.kind}.devices", self.devices, 1))
 
     @property
     def text(self) -> str:
         """What it asks for."""
-        return f"at most {self.devices} devices"
+        return f"at most {counted(self.devices, 'device')}"
 
     def device_limit(self, problem: Problem) -> int:
         """Return how many devices there may be."""
@@ -53,15 +53,14 @@ class ReservedDevices(LocalConstraint):
     kind: ClassVar[str] = "reserved_devices"
 
     def __post_init__(self) -> None:
-        require_some(f"{self.kind}.devices", self.devices)
-        for device in self.devices:
-            require_whole(f"{self.kind}.devices", device, 0)
-        object.__setattr__(self, "devices", tuple(sorted(self.devices)))
+        where = f"{self.kind}.devices"
+        devices = sorted(as_whole(where, device, 0) for device in as_some(where, self.devices, "[6, 7]"))
+        object.__setattr__(self, "devices", tuple(devices))
 
     @property
     def text(self) -> str:
         """What it asks for."""
-        return f"no plan takes devices {listed(self.devices)}"
+        return f"no plan takes device{'' if len(self.devices) == 1 else 's'} {listed(self.devices)}"
 
     def check(self, problem: Problem) -> None:
         """Refuse devices beyond the cluster."""
@@ -93,15 +92,15 @@ class MemoryHeadroom(LocalConstraint):
         if (self.fraction is None) == (self.bytes is None):
             what = "neither fraction nor bytes is" if self.fraction is None else "fraction and bytes are both"
             raise InvalidProblem(self.kind, f"{what} given", "give one of them")
-        if self.fraction is not None and not 0 <= self.fraction < 1:
-            raise InvalidProblem(f"{self.kind}.fraction", f"{self.fraction!r}", "give a number from 0 to below 1")
+        if self.fraction is not None:
+            object.__setattr__(self, "fraction", as_number(f"{self.kind}.fraction", self.fraction, below=1))
         if self.bytes is not None:
-            require_number(f"{self.kind}.bytes", self.bytes)
+            object.__setattr__(self, "bytes", as_number(f"{self.kind}.bytes", self.bytes))
 
     @property
     def text(self) -> str:
         """What it asks for."""
-        free = f"{self.bytes} bytes" if self.fraction is None else f"{float(100 * exact(self.fraction)):g} %"
+        free = f"{float(100 * exact(self.fraction or 0)):g} %" if self.bytes is None else f"{written(self.bytes)} bytes"
         return f"{free} of the memory of each device stay free"
 
     def check(self, problem: Problem) -> None:

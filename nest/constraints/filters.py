@@ -7,9 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from nest.constraints.base import Constraint, CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site
+from nest.constraints.answers import (
+    HOOKS,
+    devices_of,
+    memory_of,
+    outer_of,
+    overrides,
+    place_of,
+    run_of,
+    stage_of,
+)
+from nest.constraints.base import CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site
 from nest.errors import InvalidProblem
-from nest.problem import Problem, Variant
+from nest.problem import Problem, SideConstraint, Variant
 from nest.units import Number
 
 
@@ -31,22 +41,21 @@ class Filters:
     Raises
     ------
     InvalidProblem
-        If one of them is no `Constraint`.
+        If one of them is no `LocalConstraint` with a hook of its own, and no `CouplingConstraint`: it would leave
+        nothing out. Its methods raise it where a hook answers what means nothing.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         for each in problem.constraints:
-            if not isinstance(each, Constraint):
-                raise InvalidProblem(
-                    "constraints", f"{each!r} is no constraint", "give objects of nest.constraints.Constraint"
-                )
+            _require_effect(each)
         self.local = [each for each in problem.constraints if isinstance(each, LocalConstraint)]
         self.coupling = [each for each in problem.constraints if isinstance(each, CouplingConstraint)]
         self._runs = _overriding(self.local, "admits_run")
         self._stages = _overriding(self.local, "admits_stage")
         places = _overriding(self.local, "admits_place")
         self._places = [each for each in places if each.looks_at_place(problem)]
+        self._limit_memory = _overriding(self.local, "memory_limit")
 
     @property
     def by_run(self) -> bool:
@@ -66,33 +75,47 @@ class Filters:
     @cached_property
     def devices(self) -> int:
         """How many devices a plan may use, counted from device 0 on."""
-        return min([self.problem.cluster.devices, *(each.device_limit(self.problem) for each in self.local)])
+        return min([self.problem.cluster.devices, *(devices_of(each, self.problem) for each in self.local)])
 
     @cached_property
     def hbm_bytes(self) -> Number:
         """How many bytes a stage may take on a device."""
-        return min([self.problem.cluster.hbm_bytes, *(each.memory_limit(self.problem) for each in self.local)])
+        return min([self.problem.cluster.hbm_bytes, *(memory_of(each, self.problem) for each in self._limit_memory)])
 
     def outer(self, outer: Outer) -> bool:
         """Whether an outer choice is allowed."""
-        return all(each.admits(self.problem, outer) for each in self.local)
+        return all(outer_of(each, self.problem, outer) for each in self.local)
 
     def run(self, variant: Variant, run: Run) -> Mask | None:
         """Return which runs of layers may be a stage, so far as that depends on the layers alone."""
-        return _all(each.admits_run(self.problem, variant, run) for each in self._runs)
+        return _all(run_of(each, self.problem, variant, run) for each in self._runs)
 
     def stage(self, variant: Variant, stages: int, position: int, run: Run) -> Mask | None:
         """Return which runs of layers may be a stage, so far as that depends on its position in the pipeline."""
-        return _all(each.admits_stage(self.problem, variant, stages, position, run) for each in self._stages)
+        return _all(
+            stage_of(each, self.problem, variant, run, stages=stages, position=position) for each in self._stages
+        )
 
     def place(self, outer: Outer, run: Run, site: Site) -> Mask | None:
         """Return which runs of layers may be a stage, so far as that depends on where it stands."""
-        return _all(each.admits_place(self.problem, outer, run, site) for each in self._places)
+        return _all(place_of(each, self.problem, outer, run, site) for each in self._places)
 
 
 def _overriding(constraints: list[LocalConstraint], hook: str) -> list[LocalConstraint]:
     """Return the constraints that look at something: whose class has a hook of its own."""
-    return [each for each in constraints if getattr(type(each), hook) is not getattr(LocalConstraint, hook)]
+    return [each for each in constraints if overrides(each, hook)]
+
+
+def _require_effect(constraint: SideConstraint) -> None:
+    """Raise `InvalidProblem` for what no solver and no judge would ask anything."""
+    if isinstance(constraint, CouplingConstraint):
+        return
+    name = type(constraint).__name__
+    if not isinstance(constraint, LocalConstraint):
+        remedy = "derive its class from LocalConstraint or CouplingConstraint of nest.constraints"
+        raise InvalidProblem("constraints", f"{name} is neither a local nor a coupling constraint", remedy)
+    if not any(overrides(constraint, hook) for hook in HOOKS):
+        raise InvalidProblem("constraints", f"{name} leaves nothing out", f"give it one of {', '.join(HOOKS)}")
 
 
 def _all(masks: Iterable[Mask]) -> Mask | None:

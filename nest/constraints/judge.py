@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import numpy as np
 
+from nest.constraints.answers import devices_of, memory_of, outer_of, overrides, place_of, run_of, stage_of
 from nest.constraints.base import LocalConstraint, Run, Site, Whole
+from nest.constraints.checks import counted, written
 from nest.constraints.filters import Filters
 from nest.problem import Problem
 from nest.units import Number
@@ -32,30 +35,33 @@ def broken(problem: Problem, whole: Whole, memory_bytes: Sequence[Number]) -> It
 
 def _ways(problem: Problem, constraint: LocalConstraint, whole: Whole, memory_bytes: Sequence[Number]) -> Iterator[str]:
     """Yield each way in which a plan breaks a local constraint."""
-    used, devices = whole.outer.replicas * whole.stride, constraint.device_limit(problem)
-    if used > devices:
-        yield f"the plan uses {used} devices, {devices} may be used"
-    if not constraint.admits(problem, whole.outer):
-        outer = whole.outer
-        yield f"{outer.variant} with {outer.stages} stages and {outer.replicas} replicas is not allowed"
-    limits_memory = type(constraint).memory_limit is not LocalConstraint.memory_limit
-    room = constraint.memory_limit(problem)
+    outer, used = whole.outer, whole.used_devices
+    if overrides(constraint, "device_limit") and used > (most := devices_of(constraint, problem)):
+        yield f"the plan uses {counted(used, 'device')}, {most} may be used"
+    if not outer_of(constraint, problem, outer):
+        numbers = f"{counted(outer.stages, 'stage')} and {counted(outer.replicas, 'replica')}"
+        yield f"{outer.variant} with {numbers} is not allowed"
+    room = memory_of(constraint, problem) if overrides(constraint, "memory_limit") else inf
     for at, have in enumerate(memory_bytes):
-        if limits_memory and have > room:
-            yield f"stage {at} needs {have} bytes on each device, {room} may be taken"
-        elif not _admits_stage(problem, constraint, whole, at):
-            yield f"stage {at} is not allowed"
+        if have > room:
+            yield f"stage {at} needs {written(have)} bytes on each device, {written(room)} may be taken"
+        else:
+            yield from _refusals(problem, constraint, whole, at)
 
 
-def _admits_stage(problem: Problem, constraint: LocalConstraint, whole: Whole, at: int) -> bool:
-    first, end = whole.runs[at]
+def _refusals(problem: Problem, constraint: LocalConstraint, whole: Whole, at: int) -> Iterator[str]:
+    """Yield what about a stage a local constraint does not allow: the first thing that alone suffices."""
+    outer, (first, end) = whole.outer, whole.runs[at]
+    ids = [layer.id for layer in problem.graphs[outer.variant].layers[first:end]]
+    layers = f"layer {ids[0]!r}" if len(ids) == 1 else f"layers {ids[0]!r} to {ids[-1]!r}"
     run = Run(np.array([first], dtype=np.int64), np.array([end], dtype=np.int64))
-    position = len(whole.runs) - at
-    start = np.array([whole.starts[at]], dtype=np.int64)
-    site = Site(position, start, whole.devices[at], whole.stride)
-    masks = (
-        constraint.admits_run(problem, whole.outer.variant, run),
-        constraint.admits_stage(problem, whole.outer.variant, whole.outer.stages, position, run),
-        constraint.admits_place(problem, whole.outer, run, site),
-    )
-    return all(bool(mask.all()) for mask in masks)
+    position, start, width = len(whole.runs) - at, whole.starts[at], whole.devices[at]
+    site = Site(position, np.array([start], dtype=np.int64), width, whole.stride)
+    if not run_of(constraint, problem, outer.variant, run).all():
+        yield f"stage {at} may not hold {layers}"
+    elif not stage_of(constraint, problem, outer.variant, run, stages=outer.stages, position=position).all():
+        yield f"stage {at}, of {outer.stages}, may not hold {layers}"
+    elif not place_of(constraint, problem, outer, run, site).all():
+        devices = f"device {start}" if width == 1 else f"devices {start} to {start + width - 1}"
+        apart = f", with {outer.replicas} replicas {whole.stride} apart" if outer.replicas > 1 else ""
+        yield f"stage {at} may not stand on {devices}{apart}"

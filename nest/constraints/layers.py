@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from nest.constraints.base import LocalConstraint, Mask, Run
-from nest.constraints.checks import listed, places_of, require_layers, require_some
+from nest.constraints.checks import as_layers, listed, places_of, require_layers
 from nest.graph import LayerId
 from nest.problem import Problem, Variant
 from nest.units import Ints
@@ -28,8 +28,7 @@ class _Layers(LocalConstraint):
     layers: Sequence[LayerId]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
-        require_some(f"{self.kind}.layers", self.layers)
+        object.__setattr__(self, "layers", as_layers(f"{self.kind}.layers", self.layers))
 
     def check(self, problem: Problem) -> None:
         """Refuse layers that the problem does not have."""

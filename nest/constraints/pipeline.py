@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from nest.constraints.base import LocalConstraint, Mask, Outer, Run
-from nest.constraints.checks import places_of, require_layers, require_some, require_whole
+from nest.constraints.checks import as_layers, as_whole, counted, places_of, require_layers
 from nest.constraints.layers import held
 from nest.graph import LayerId
 from nest.problem import Problem, Variant
@@ -24,12 +24,12 @@ class MaxStages(LocalConstraint):
     kind: ClassVar[str] = "max_stages"
 
     def __post_init__(self) -> None:
-        require_whole(f"{self.kind}.stages", self.stages, 1)
+        object.__setattr__(self, "stages", as_whole(f"{self.kind}.stages", self.stages, 1))
 
     @property
     def text(self) -> str:
         """What it asks for."""
-        return f"at most {self.stages} stages"
+        return f"at most {counted(self.stages, 'stage')}"
 
     def admits(self, problem: Problem, outer: Outer) -> bool:
         """Whether there are few enough."""
@@ -55,11 +55,10 @@ class EqualStages(LocalConstraint):
     kind: ClassVar[str] = "equal_stages"
 
     def __post_init__(self) -> None:
-        require_whole(f"{self.kind}.first_lighter", self.first_lighter, 0)
-        require_whole(f"{self.kind}.last_lighter", self.last_lighter, 0)
+        for name in ("first_lighter", "last_lighter"):
+            object.__setattr__(self, name, as_whole(f"{self.kind}.{name}", getattr(self, name), 0))
         if self.counting is not None:
-            object.__setattr__(self, "counting", tuple(self.counting))
-            require_some(f"{self.kind}.counting", self.counting)
+            object.__setattr__(self, "counting", as_layers(f"{self.kind}.counting", self.counting))
 
     @property
     def text(self) -> str:
@@ -84,7 +83,8 @@ class EqualStages(LocalConstraint):
         found = run.end - run.first
         if self.counting is not None:
             found = held(places_of(problem, variant, self.counting), run)
-        return np.asarray((found + self._fewer(stages, position)) * stages == self._total(problem, variant))
+        most, rest = divmod(self._total(problem, variant), stages)
+        return np.asarray((found == most - self._fewer(stages, position)) & (rest == 0))
 
     def _fewer(self, stages: int, position: int) -> int:
         """Return how many layers a stage, counted from the end, holds fewer than one in the middle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar, Literal, TypeAlias, get_args
@@ -10,7 +10,16 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from nest.constraints.base import LocalConstraint, Mask, Outer, Run, Site
-from nest.constraints.checks import group_size, level_at, places_of, require_device, require_layers
+from nest.constraints.checks import (
+    as_layer,
+    as_level,
+    as_whole,
+    group_size,
+    level_at,
+    places_of,
+    require_device,
+    require_layers,
+)
 from nest.constraints.layers import held
 from nest.errors import InvalidProblem
 from nest.graph import LayerId
@@ -47,6 +56,7 @@ class WithinLevel(LocalConstraint):
     def __post_init__(self) -> None:
         if self.what not in get_args(Grouping):
             raise InvalidProblem(f"{self.kind}.what", f"{self.what!r}", f"give one of {', '.join(get_args(Grouping))}")
+        object.__setattr__(self, "level", as_level(f"{self.kind}.level", self.level))
 
     @property
     def text(self) -> str:
@@ -121,10 +131,21 @@ class Pin(LocalConstraint):
         if (self.layer is None) == (self.stage is None):
             what = "neither layer nor stage is" if self.layer is None else "layer and stage are both"
             raise InvalidProblem(self.kind, f"{what} given", "give one of them")
-        object.__setattr__(self, "devices", tuple(self.devices))
-        if len(self.devices) != 2 or not 0 <= self.devices[0] <= self.devices[1]:
-            what = f"{list(self.devices)!r}"
-            raise InvalidProblem(f"{self.kind}.devices", what, "give the first and the last device, as in [0, 7]")
+        if self.layer is not None:
+            object.__setattr__(self, "layer", as_layer(f"{self.kind}.layer", self.layer))
+        if self.stage is not None:
+            object.__setattr__(self, "stage", as_whole(f"{self.kind}.stage", self.stage))
+        object.__setattr__(self, "devices", self._ends())
+
+    def _ends(self) -> tuple[int, ...]:
+        """Return the first and the last device; they may be one and the same."""
+        where, ends = f"{self.kind}.devices", self.devices
+        found = tuple(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else ()
+        devices = tuple(as_whole(where, device, 0) for device in found)
+        if len(devices) != 2 or devices[0] > devices[1]:
+            shown = list(devices) if devices else ends
+            raise InvalidProblem(where, f"{shown!r}", "give the first and the last device, as in [0, 7]")
+        return devices
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from nest.constraints.base import LocalConstraint, Outer
-from nest.constraints.checks import listed, require_some, require_whole
+from nest.constraints.checks import as_some, as_switch, as_whole, listed
 from nest.errors import InvalidProblem
 from nest.problem import Problem
 
@@ -35,10 +35,9 @@ class AllowedDegrees(LocalConstraint):
     def __post_init__(self) -> None:
         if self.axis not in get_args(Axis):
             raise InvalidProblem(f"{self.kind}.axis", f"{self.axis!r}", f"give one of {', '.join(get_args(Axis))}")
-        require_some(f"{self.kind}.values", self.values)
-        for value in self.values:
-            require_whole(f"{self.kind}.values", value, 1)
-        object.__setattr__(self, "values", frozenset(self.values))
+        where = f"{self.kind}.values"
+        values = frozenset(as_whole(where, value, 1) for value in as_some(where, self.values, "[1, 2, 4]"))
+        object.__setattr__(self, "values", values)
 
     @property
     def text(self) -> str:
@@ -51,6 +50,9 @@ class AllowedDegrees(LocalConstraint):
         own = {"replicas": outer.replicas, "stages": outer.stages}
         value = own[self.axis] if self.axis in own else getattr(outer.variant, self.axis)
         return value in self.values
+
+
+_DIVIDED = ("heads", "kv_heads", "vocabulary", "experts", "sequence")
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,13 @@ class Divides(LocalConstraint):
     kind: ClassVar[str] = "divides"
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("heads", "kv_heads", "vocabulary", "experts", "sequence")}
-        for name, value in given.items():
-            if value is not None:
-                require_whole(f"{self.kind}.{name}", value, 1)
-        if not self.batch and not any(given.values()):
-            remedy = f"give {', '.join(given)} or batch"
-            raise InvalidProblem(self.kind, "nothing is to be divided", remedy)
+        for name in _DIVIDED:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_whole(f"{self.kind}.{name}", getattr(self, name), 1))
+        for name in ("batch", "replicate_kv"):
+            object.__setattr__(self, name, as_switch(f"{self.kind}.{name}", getattr(self, name)))
+        if not self.batch and not any(getattr(self, name) for name in _DIVIDED):
+            raise InvalidProblem(self.kind, "nothing is to be divided", f"give {', '.join(_DIVIDED)} or batch")
 
     @property
     def text(self) -> str:
@@ -114,7 +116,7 @@ class Divides(LocalConstraint):
         shares = [(value, variant.tensor) for value, _ in self._shared_by_tensor()]
         shares += [(value, width) for value, width in self._others(outer) if value is not None]
         if self.batch:
-            shares.append((problem.training.microbatches, outer.replicas))
+            shares.append((problem.microbatches(outer.variant), outer.replicas))
         return all(value % width == 0 for value, width in shares) and self._kv_shared(variant.tensor)
 
     def _others(self, outer: Outer) -> list[tuple[int | None, int]]:

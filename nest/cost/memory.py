@@ -10,9 +10,33 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from nest.problem import Copies
 from nest.units import Ints
 
 Quanta = TypeVar("Quanta", int, Ints)
+
+
+def state(weights: Quanta, copies: Copies, zero: int, degree: int) -> Quanta:
+    """Return what weights, their gradients and the optimizer take, sharded over ``degree`` ranks under a ZeRO type.
+
+    Type 1 divides the optimizer, 2 also the gradients, 3 also the weights (arXiv 1910.02054, section 5).
+    """
+    parts = (copies.optimizer, copies.gradients, 1)
+    sharded = sum(parts[:zero])
+    return weights * (sum(parts) - sharded) - (-(weights * sharded) // degree)
+
+
+def whole_for_a_moment(weights: Quanta, copies: Copies, zero: int) -> Quanta:
+    """Return what a layer's weights take besides while it runs: what is sharded is whole then.
+
+    Gradients are, before they are scattered (types 2 and 3), and gathered weights (type 3).
+    """
+    return weights * ((copies.gradients if zero >= 2 else 0) + (1 if zero == 3 else 0))
+
+
+def in_flight(microbatches: int, from_end: int) -> int:
+    """Return how many microbatches the ``from_end``-th stage from the end keeps under 1F1B, of so many at all."""
+    return min(microbatches, from_end)
 
 
 def resident(parameters: Quanta, activations: Quanta, optimizer_copies: int, zero: int, degree: int) -> Quanta:
@@ -25,9 +49,7 @@ def resident(parameters: Quanta, activations: Quanta, optimizer_copies: int, zer
     optimizer_copies
         Optimizer bytes per byte of parameters.
     """
-    copies = (optimizer_copies, 1, 1)
-    sharded = sum(copies[:zero])
-    return parameters * (sum(copies) - sharded) - (-(parameters * sharded) // degree) + activations
+    return state(parameters, Copies(optimizer_copies), zero, degree) + activations
 
 
 def needed(resident_bytes: Quanta, stash: Quanta, in_flight: int) -> Quanta:

@@ -11,3 +11,18 @@ def rounds(microbatches: int, replicas: int, stages: int) -> int:
 def iteration(load: int, microbatches: int, replicas: int, stages: int, sync: int) -> int:
     """Return the objective ``bottleneck``: ``load * (ceil(M / d) + S - 1) + sync`` (arXiv 2603.06798), in ticks."""
     return load * rounds(microbatches, replicas, stages) + sync
+
+
+def summed(loads: int, slowest: int, microbatches: int, sync: int) -> int:
+    """Return the objective ``sum``: ``sum of loads + (m - 1) * slowest + sync``, in ticks.
+
+    Every stage fills once, and the slowest works on every further microbatch of its replica: the makespan of 1F1B for
+    equal stages (arXiv 2104.04473, section 2.1). For others it is close and no bound: longer where loads differ, and
+    possibly shorter where the backward pass takes a different share of the load from stage to stage.
+
+    Parameters
+    ----------
+    microbatches
+        Of one replica.
+    """
+    return loads + (microbatches - 1) * slowest + sync

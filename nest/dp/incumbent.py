@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from nest.plan import Plan, Stage, StageChoice, inside_stage
 from nest.tables import VariantTables
@@ -20,37 +22,37 @@ class Incumbent:
     """
 
     objective: int = NEVER
-    _tables: VariantTables | None = None
-    _stages: list[StageChoice] = field(default_factory=list)
-    _replicas: int = 0
+    _build: Callable[[], Plan] | None = None
 
     @property
     def found(self) -> bool:
         """Whether there is a plan."""
-        return self._tables is not None
+        return self._build is not None
+
+    def keep(self, objective: int, build: Callable[[], Plan]) -> None:
+        """Keep a plan, by how it is built, if it is better than the best so far."""
+        if objective < self.objective:
+            self.objective, self._build = objective, build
 
     def offer(self, objective: int, tables: VariantTables, stages: list[StageChoice], replicas: int) -> None:
-        """Keep a plan if it is better than the best so far."""
-        if objective < self.objective:
-            self.objective, self._tables, self._stages, self._replicas = objective, tables, stages, replicas
+        """Keep a plan whose blocks follow each other from the last stage on, if it is better than the best so far."""
+        self.keep(objective, partial(to_plan, tables, stages, replicas))
 
     def load_cap(self, rounds: int, sync: int = 0) -> int:
         """Largest load with which a plan would still be better, and in range."""
         return min((self.objective - 1 - sync) // rounds, LONGEST - 1)
 
     def plan(self) -> Plan | None:
-        """Return the best plan, its stages placed from the last on."""
-        if self._tables is None:
-            return None
-        return to_plan(self._tables, self._stages, self._replicas)
+        """Return the best plan, its stages placed."""
+        return None if self._build is None else self._build()
 
 
 class First(Incumbent):
     """Takes the first plan, and lets none be better."""
 
-    def offer(self, objective: int, tables: VariantTables, stages: list[StageChoice], replicas: int) -> None:
+    def keep(self, objective: int, build: Callable[[], Plan]) -> None:
         """Keep the first plan."""
-        super().offer(objective, tables, stages, replicas)
+        super().keep(objective, build)
         self.objective = 0
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.constraints import Mask, Outer, Run, Site
-from nest.tables import Band, VariantTables
+from nest.tables import Band, GroupedBand, GroupedTables, VariantTables
 from nest.units import Ints
 
 MOST_KEPT = 2**27
@@ -40,7 +40,7 @@ class StageMasks:
         Tables of the stages.
     """
 
-    def __init__(self, band: Band) -> None:
+    def __init__(self, band: Band | GroupedBand) -> None:
         self.tables, self.filters = band.tables, band.tables.filters
         self.variant, self.width = self.tables.variant, self.tables.width
         first = np.arange(self.tables.layers)[:, None]
@@ -65,11 +65,14 @@ class StageMasks:
 
     def uniform(self, role: Role) -> Mask | None:
         """Return the stages that may have a role in a pipeline whose stages are all as wide as the variant."""
+        return self.at(role, (role.position - 1) * self.width, role.stages * self.width)
+
+    def at(self, role: Role, start: int, stride: int) -> Mask | None:
+        """Return the stages, as wide as the variant, that may have a role where replicas are a stride apart."""
         if not self.filters.by_place:
             return self.inner(role)
-        start = np.full((1, 1), (role.position - 1) * self.width)
         outer = Outer(self.variant, role.stages, role.replicas)
-        site = Site(role.position, start, self.width, role.stages * self.width)
+        site = Site(role.position, np.full((1, 1), start), self.width, stride)
         return _both([self.inner(role), self.filters.place(outer, self._run, site)])
 
     def placed(self, role: Role, places: Ints, degree: int, stride: int) -> Mask | None:
@@ -83,7 +86,7 @@ class StageMasks:
         return mask if mask is None else np.broadcast_to(mask, (*self._run.end.shape, len(places)))
 
 
-def roles(tables: VariantTables, stages: int, replicas: int) -> list[Role]:
+def roles(tables: VariantTables | GroupedTables, stages: int, replicas: int) -> list[Role]:
     """Return what side constraints may know of the 1st, 2nd, ... stage from the end, wherever one looks."""
     filters = tables.filters
     if not (filters.by_stage or filters.by_place):

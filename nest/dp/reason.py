@@ -9,6 +9,7 @@ import numpy as np
 from nest.dp.relaxed import FULL
 from nest.dp.sharding import ShardedStages, most
 from nest.dp.sharding import least as fewest
+from nest.dp.sum_reason import why_no_sum
 from nest.dp.uniform import windows
 from nest.problem import Problem
 from nest.tables import Tables, VariantTables
@@ -35,6 +36,8 @@ class Reason:
 
 def why_infeasible(tables: Tables) -> str | None:
     """Return why no plan exists, or None where memory, devices and choices alone do not rule one out."""
+    if tables.grouped_prices:
+        return why_no_sum(tables)
     reasons = []
     for variant in tables.variants:
         reason = _why(variant)

@@ -11,6 +11,7 @@ from nest.dp.incumbent import First, Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
+from nest.dp.sum_search import settle_sums
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
 from nest.plan import Plan
@@ -83,17 +84,21 @@ def _without_plan(tables: Tables, value: int) -> Outcome:
 
 def has_plan(tables: Tables) -> bool:
     """Whether a problem has any plan: a search that is content with the first."""
-    if why_infeasible(tables) is not None:
-        return False
-    if not tables.filters.local:
-        return True
+    if not tables.grouped_prices:
+        if why_infeasible(tables) is not None:
+            return False
+        if not tables.filters.local:
+            return True
     first = First()
     _search(tables, Watch(None, None, first))
-    return first.plan() is not None
+    return first.found
 
 
 def _search(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent; raises `TimeUp` after the deadline."""
+    if tables.grouped_prices:
+        settle_sums(tables, watch)
+        return
     bounds = [Bounds(variant) for variant in tables.variants]
     sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]
     least = min((choices.least for _, choices in sharded), default=NEVER)

@@ -266,7 +266,7 @@ class UniformSearch:
         if magnitude not in self._rows or self._rows[magnitude].band.depth < depth:
             fewest = 1 << (magnitude - 1)
             most_replicas = max(1, self.tables.devices // (fewest * self.tables.width))
-            least_rounds = -(-self.problem.training.microbatches // most_replicas) + fewest - 1
+            least_rounds = -(-self.problem.microbatches(self.tables.variant) // most_replicas) + fewest - 1
             deep = self.tables.deepest_within(self.incumbent.load_cap(min(choice.rounds, least_rounds)))
             self._rows[magnitude] = self._new_rows(max(depth, deep))
         return self._rows[magnitude]

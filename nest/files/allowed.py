@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from nest.files.limits import MOST_COUNT
 from nest.files.words import show
-from nest.problem import Allowed
+from nest.problem import RECOMPUTE, Allowed, Recompute
 
 RANGES = r"[0-9]{1,10}(\.\.[0-9]{1,10})?(,[0-9]{1,10}(\.\.[0-9]{1,10})?)*"
 GRAMMAR = rf"^(any|{RANGES})$"
@@ -15,6 +15,8 @@ WIDEST_RANGE = 65_536
 RANGES_ADVICE = "whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included)"
 ADVICE = f'{RANGES_ADVICE}, or "any"'
 ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
+
+RECOMPUTE_ADVICE = '"any", or kinds among "none", "selective" and "full"'
 
 EVERY_ZERO = frozenset({0, 1, 2, 3})
 
@@ -43,6 +45,17 @@ def parse_zero(text: str) -> frozenset[int]:
     for part in text.split(","):
         values.update(_part(part.strip(), least=0, most=3))
     return frozenset(values)
+
+
+def parse_recompute(text: str) -> frozenset[Recompute] | None:
+    """Return the kinds of recomputation that a text allows; raises `ValueError` like `parse_allowed`."""
+    if text == "any":
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part not in RECOMPUTE:
+            raise ValueError(f"{show(part)} is no kind of recomputation")
+    return frozenset(each for each in RECOMPUTE if each in parts)
 
 
 def spell_allowed(values: Iterable[int]) -> int | list[int] | str:

@@ -104,6 +104,9 @@ def _arm(value: object, kind: Any) -> Any:
         for tag, table in _tagged(kind).items():
             if value.get(str(table.__struct_config__.tag_field)) == tag:
                 return table
+        tables = [arm for arm in _arms(kind) if isinstance(arm, type) and issubclass(arm, msgspec.Struct)]
+        if len(tables) == 1:
+            return tables[0]
     shape = list if isinstance(value, list) else dict
     return next((arm for arm in _arms(kind) if get_origin(arm) is shape), kind)
 

@@ -14,7 +14,7 @@ from nest.files.limits import MOST_LAYERS
 from nest.files.schema import BytesRow, CostRow, EdgeTable, LayerRun, ModelTable
 from nest.files.variants import spell_variant, variant_of
 from nest.files.words import meant, show
-from nest.graph import Edge, Layer, LayerGraph, LayerId
+from nest.graph import Collective, Edge, Layer, LayerGraph, LayerId
 from nest.problem import Variant
 from nest.units import Number
 
@@ -180,15 +180,27 @@ def _sizes(
 
 
 def _graph(kinds: Kinds, rows: Rows, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
-    layers = (
-        Layer(name, row.forward_s, row.backward_s, row.parameter_bytes, row.activation_bytes, kinds[name])
-        for name, row in rows.items()
-    )
+    layers = [_layer(name, row, kinds[name]) for name, row in rows.items()]
     edges = [Edge(link.source, link.target, _size(link, rows[link.source], variant)) for link in links]
     try:
         return LayerGraph.sort(layers, edges)
     except InvalidProblem as fault:
         raise InvalidProblem(where, fault.problem, fault.remedy) from None
+
+
+def _layer(name: LayerId, row: CostRow, kind: str) -> Layer:
+    return Layer(
+        name,
+        row.forward_s,
+        row.backward_s,
+        row.parameter_bytes,
+        row.activation_bytes,
+        kind,
+        row.expert_parameter_bytes,
+        row.working_bytes,
+        row.recompute_s,
+        tuple(Collective(each.kind, each.bytes, each.axis, each.when, each.hidden_s) for each in row.collectives),
+    )
 
 
 def _size(link: _Link, row: CostRow, variant: Variant) -> Number:

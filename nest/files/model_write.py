@@ -9,7 +9,7 @@ from typing import TypeAlias
 from nest.errors import InvalidProblem
 from nest.files.toml import Value, Values, block, listing, size
 from nest.files.variants import spell_variant, variant_keys
-from nest.graph import Layer, LayerGraph, LayerId
+from nest.graph import Collective, Layer, LayerGraph, LayerId
 from nest.problem import Variant
 from nest.units import Number
 
@@ -17,7 +17,10 @@ Graphs: TypeAlias = Mapping[Variant, LayerGraph]
 Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
-Costs: TypeAlias = tuple[tuple[float, float, Number, Number], ...]
+Figures: TypeAlias = tuple[float, float, Number, Number, Number, Number, float, tuple[Collective, ...]]
+"""Costs of a layer under one variant: all that a layer has beside id and kind."""
+
+Costs: TypeAlias = tuple[Figures, ...]
 """Costs of a layer by variant."""
 
 Like: TypeAlias = tuple[str, Costs, Sizes | None]
@@ -78,9 +81,19 @@ def _likes(graphs: Graphs) -> list[Like]:
     ]
 
 
-def _costs(graph: LayerGraph) -> list[tuple[float, float, Number, Number]]:
+def _costs(graph: LayerGraph) -> list[Figures]:
     return [
-        (layer.forward_s, layer.backward_s, layer.parameter_bytes, layer.activation_bytes) for layer in graph.layers
+        (
+            layer.forward_s,
+            layer.backward_s,
+            layer.parameter_bytes,
+            layer.activation_bytes,
+            layer.expert_parameter_bytes,
+            layer.working_bytes,
+            layer.recompute_s,
+            layer.collectives,
+        )
+        for layer in graph.layers
     ]
 
 
@@ -148,12 +161,26 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
             yield {"kind": like[0]} if like[0] else {}, like
 
 
-def _row(variant: Variant, costs: tuple[float, float, Number, Number], sent: Number | None) -> Values:
-    forward, backward, parameters, activations = costs
+def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
+    forward, backward, parameters, activations, experts, working, again, collectives = costs
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
         "parameter_bytes": size(parameters),
         "activation_bytes": size(activations),
     }
-    return variant_keys(variant) | figures | ({} if sent is None else {"output_bytes": size(sent)})
+    more: Values = {"expert_parameter_bytes": size(experts)} if experts else {}
+    if working:
+        more["working_bytes"] = size(working)
+    if again:
+        more["recompute_s"] = float(again)
+    if sent is not None:
+        more["output_bytes"] = size(sent)
+    if collectives:
+        more["collectives"] = [_collective(each) for each in collectives]
+    return variant_keys(variant) | figures | more
+
+
+def _collective(each: Collective) -> Values:
+    values: Values = {"kind": each.kind, "bytes": size(each.bytes), "axis": each.axis, "when": each.when}
+    return values | ({"hidden_s": float(each.hidden_s)} if each.hidden_s else {})

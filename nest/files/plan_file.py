@@ -16,8 +16,10 @@ from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
 from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table
+from nest.files.schema import RecomputeKind
 from nest.files.words import show
-from nest.plan import Arrangement, Plan, Sharding, ShardingKind, Stage
+from nest.plan import Plan, Sharding, ShardingKind, Stage
+from nest.presets import Arrangement
 from nest.problem import Variant
 from nest.result import Result
 
@@ -41,7 +43,7 @@ class StageTable(Table):
     layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
     first_device: Place
     devices: Count
-    recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')]
+    recompute: RecomputeKind
     sharding: Annotated[ShardingTable, Meta(description="an object with kind, zero and degree")]
     load_s: Load | None = None
     memory_bytes: Bytes | None = None
@@ -61,6 +63,7 @@ class PlanFile(Table):
     arrangement: Annotated[Arrangement, Meta(description='"replica-major", "replica-major-reversed" or "stage-major"')]
     schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
+    recompute: RecomputeKind = "none"
 
 
 class ClaimedPlan(NamedTuple):
@@ -122,6 +125,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "sequence": variant.sequence,
         "expert": variant.expert,
         "context": variant.context,
+        **({} if variant.recompute == "none" else {"recompute": variant.recompute}),
         "replicas": plan.replicas,
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
@@ -153,6 +157,7 @@ def result_document(
         "bound_ticks": result.bound_ticks,
         "tick_s": result.time.tick_s,
         "backend": result.backend,
+        "choice": result.choice or None,
         "wall_s": result.wall_s,
         "reason": result.reason,
         "explanation": None if explanation is None else _explanation_document(explanation),
@@ -163,7 +168,11 @@ def result_document(
 
 def _explanation_document(explanation: Explanation) -> dict[str, Any]:
     relaxations = [{"kind": each.kind, "text": each.text} for each in explanation.relaxations]
-    return {"conflict": list(explanation.conflict), "relaxations": relaxations}
+    return {
+        "conflict": list(explanation.conflict),
+        "relaxations": relaxations,
+        "complete": explanation.complete,
+    }
 
 
 def _stage_document(stage: Stage) -> dict[str, Any]:
@@ -193,7 +202,9 @@ def _plan(document: Document, tree: object, where: str) -> Plan:
     except InvalidPlan as fault:
         raise fault.at(document.source) from None
     return Plan(
-        variant=Variant(table.tensor, table.expert, table.context, table.sequence, table.microbatch),
+        variant=Variant(
+            table.tensor, table.expert, table.context, table.sequence, table.microbatch, recompute=table.recompute
+        ),
         replicas=table.replicas,
         replica_stride=table.replica_stride,
         stages=tuple(stages),

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import UNSET
 
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed
+from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed, parse_recompute
 from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.model_read import graphs_of
-from nest.files.schema import ChoicesTable, ClusterTable, ProblemFile
+from nest.files.schema import ChoicesTable, ClusterTable, ProblemFile, TrainingTable
 from nest.files.words import meant, show
 from nest.presets import PRESETS, Preset
-from nest.problem import Allowed, Choices, Problem, Training
+from nest.problem import Allowed, Choices, Copies, Problem, Recompute, Training
 
 
 def problem_of(document: Document) -> Problem:
@@ -39,11 +40,25 @@ def _problem(tables: ProblemFile, stem: str) -> Problem:
         name=stem if tables.name is UNSET else tables.name,
         graphs=graphs_of(tables.model),
         cluster=_cluster(tables.cluster),
-        training=Training(tables.training.microbatches, tables.training.optimizer),
+        training=_training(tables.training),
         choices=_choices(tables.choices),
         preset=_preset(tables.preset),
         time_unit_s=tables.time_unit_s,
         source=tables.source,
+    )
+
+
+def _training(table: TrainingTable) -> Training:
+    if table.microbatches is UNSET and table.global_batch is UNSET:
+        raise InvalidProblem("training.microbatches", "missing", "give it, or global_batch")
+    return Training(
+        microbatches=0 if table.microbatches is UNSET else table.microbatches,
+        optimizer=table.optimizer,
+        global_batch=0 if table.global_batch is UNSET else table.global_batch,
+        copies=None if table.copies is UNSET else Copies(table.copies.optimizer, table.copies.gradients),
+        sync_overlap=table.sync_overlap,
+        overlap_tax=table.overlap_tax,
+        overhead_bytes=table.overhead_bytes,
     )
 
 
@@ -64,6 +79,7 @@ def _choices(table: ChoicesTable) -> Choices:
         zero=_zero(table.zero),
         zero_degree=_allowed(table.zero_degree, "zero_degree"),
         recompute=table.recompute,
+        variant_recompute=_kinds(table.variant_recompute),
     )
 
 
@@ -82,8 +98,13 @@ def _zero(value: int | list[int] | str) -> frozenset[int]:
     return frozenset([value] if isinstance(value, int) else value)
 
 
+def _kinds(value: str | Sequence[str]) -> frozenset[Recompute] | None:
+    return parse_recompute(value if isinstance(value, str) else ",".join(value))
+
+
 def _preset(name: str) -> Preset:
     if name in PRESETS:
         return PRESETS[name]
-    problem = '"default" is not available yet' if name == "default" else f"{show(name)} is no preset"
-    raise InvalidProblem("preset", problem, meant(name, PRESETS, f"choose one of {', '.join(PRESETS)}"))
+    raise InvalidProblem(
+        "preset", f"{show(name)} is no preset", meant(name, PRESETS, f"choose one of {', '.join(PRESETS)}")
+    )

@@ -14,7 +14,7 @@ from nest.files.model_write import model_lines
 from nest.files.schema import SCHEMA
 from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
-from nest.problem import Choices, Problem
+from nest.problem import RECOMPUTE, Choices, Problem, Training
 
 
 def write_problem(problem: Problem, path: str | Path) -> None:
@@ -45,12 +45,25 @@ def _lines(problem: Problem) -> Iterator[str]:
         yield f"time_unit_s = {problem.time_unit_s!r}  # unit of the objective; times in this file are seconds"
     yield from block("[cluster]", _cluster(problem.cluster))
     yield from listing("levels", [_level(problem.cluster, at) for at in range(len(problem.cluster.levels))])
-    training = problem.training
-    yield from block("[training]", {"microbatches": training.microbatches, "optimizer": training.optimizer})
+    yield from block("[training]", _training(problem.training))
     yield from block("[choices]", _choices(problem.choices))
     for constraint in problem.constraints:
         yield from block("[[constraints]]", constraint_values(constraint))
     yield from model_lines(problem.graphs)
+
+
+def _training(training: Training) -> Values:
+    """Return the figures that differ from their defaults, and always the optimizer."""
+    values: Values = {"microbatches": training.microbatches} if training.microbatches else {}
+    if training.global_batch:
+        values["global_batch"] = training.global_batch
+    values["optimizer"] = training.optimizer
+    if training.copies is not None:
+        values["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
+    for name in ("sync_overlap", "overlap_tax"):
+        if getattr(training, name):
+            values[name] = float(getattr(training, name))
+    return values | ({"overhead_bytes": size(training.overhead_bytes)} if training.overhead_bytes else {})
 
 
 def _cluster(cluster: Cluster) -> Values:
@@ -79,6 +92,8 @@ def _choices(choices: Choices) -> Values:
             values[name] = spell_allowed(allowed)
     if choices.sequence is not None:
         values["sequence"] = choices.sequence
+    if choices.variant_recompute is not None:
+        values["variant_recompute"] = [each for each in RECOMPUTE if each in choices.variant_recompute]
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.files.allowed import ADVICE, GRAMMAR, ZERO_ADVICE
+from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, ZERO_ADVICE
 from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
     MOST_LAYERS,
@@ -23,6 +23,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
+from nest.problem import MOST_COPIES
 
 SCHEMA = "nest.problem/1"
 
@@ -34,6 +35,16 @@ ZeroType: TypeAlias = Annotated[int, Meta(ge=0, le=3)]
 ZeroTypes: TypeAlias = Annotated[
     ZeroType | Annotated[list[ZeroType], Meta(min_length=1)] | Literal["none", "any"], Meta(description=ZERO_ADVICE)
 ]
+RecomputeKind: TypeAlias = Annotated[
+    Literal["none", "selective", "full"], Meta(description='"none", "selective" or "full"')
+]
+RecomputeKinds: TypeAlias = Annotated[
+    Literal["any", "none", "selective", "full"]
+    | Annotated[list[Literal["none", "selective", "full"]], Meta(min_length=1)],
+    Meta(description=RECOMPUTE_ADVICE),
+]
+CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
+Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
 
 
@@ -62,11 +73,26 @@ class ClusterTable(Table):
     partial: Switch = False
 
 
-class TrainingTable(Table):
-    """One iteration: how many microbatches, and the optimizer that follows."""
+class CopiesTable(Table):
+    """What a device holds of each weight besides it: bytes for each byte of it."""
 
-    microbatches: Count
+    optimizer: CopyCount
+    gradients: CopyCount = 1
+
+
+class TrainingTable(Table):
+    """One iteration: how many microbatches, or sequences, and the optimizer that follows.
+
+    ``copies``, overlaps and overhead are read by preset "default".
+    """
+
     optimizer: Annotated[Literal["sgd", "adam"], Meta(description='"sgd" or "adam"')]
+    microbatches: Count | UnsetType = UNSET
+    global_batch: Count | UnsetType = UNSET
+    copies: Annotated[CopiesTable, Meta(description="a table with optimizer and gradients")] | UnsetType = UNSET
+    sync_overlap: Part = 0.0
+    overlap_tax: Part = 0.0
+    overhead_bytes: Bytes = 0
 
 
 class ChoicesTable(Table):
@@ -82,6 +108,7 @@ class ChoicesTable(Table):
     zero: ZeroTypes = "any"
     zero_degree: AllowedValues = "any"
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
+    variant_recompute: RecomputeKinds = "any"
 
 
 class LayerRun(Table):
@@ -105,6 +132,22 @@ class VariantKeys(Table):
     context: Count = 1
     sequence: Switch = False
     microbatch: Count = 1
+    recompute: RecomputeKind = "none"
+
+
+class CollectiveTable(Table):
+    """What the devices that share something of a layer exchange, for one microbatch."""
+
+    kind: Annotated[
+        Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring"],
+        Meta(description='"all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "ring"'),
+    ]
+    bytes: Bytes
+    axis: Annotated[Literal["tensor", "context", "expert"], Meta(description='"tensor", "context" or "expert"')]
+    when: Annotated[
+        Literal["forward", "backward", "recompute"], Meta(description='"forward", "backward" or "recompute"')
+    ]
+    hidden_s: Seconds = 0.0
 
 
 class CostRow(VariantKeys, kw_only=True):
@@ -118,6 +161,12 @@ class CostRow(VariantKeys, kw_only=True):
     parameter_bytes: Bytes
     activation_bytes: Bytes
     output_bytes: Bytes | UnsetType = UNSET
+    expert_parameter_bytes: Bytes = 0
+    working_bytes: Bytes = 0
+    recompute_s: Seconds = 0.0
+    collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
+        default_factory=list
+    )
     kind: Text | UnsetType = UNSET
     ids: LayerNames | UnsetType = UNSET
 
@@ -158,7 +207,7 @@ class ProblemFile(Table):
     """A problem for `nest`: model, cluster, training, choices. Times are seconds, sizes bytes."""
 
     schema: Annotated[Literal["nest.problem/1"], Meta(description='"nest.problem/1", the version read here')]
-    preset: Annotated[str, Meta(description='a preset, "paper" or "artifact"')]
+    preset: Annotated[str, Meta(description='a preset, "default", "paper" or "artifact"')]
     cluster: Annotated[ClusterTable, Meta(description="a table of the cluster")]
     training: Annotated[TrainingTable, Meta(description="a table of the training")]
     model: Annotated[ModelTable, Meta(description="a table of the model")]

@@ -9,6 +9,7 @@ from typing import ClassVar
 from nest.certificate import Outcome
 from nest.certify import PROVERS, Proof
 from nest.constraints import LocalConstraint
+from nest.constraints.checks import written
 from nest.evaluate import evaluate
 from nest.problem import Problem
 from nest.solve import Disagreement
@@ -45,7 +46,7 @@ class MemoryAtMost(LocalConstraint):
     @property
     def text(self) -> str:
         """What it asks for."""
-        return f"at most {self.bytes} bytes on each device"
+        return f"at most {written(self.bytes)} bytes on each device"
 
     def memory_limit(self, problem: Problem) -> Number:  # noqa: ARG002 - a hook
         """Return how many bytes a stage may take on a device."""

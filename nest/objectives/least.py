@@ -54,6 +54,11 @@ class Least:
         return self.used is not None and self.below == self.used - 1
 
     @property
+    def impossible(self) -> bool:
+        """Whether there is no plan at all, however long it takes."""
+        return self.result.status is Status.INFEASIBLE and self.result.bound_ticks is None
+
+    @property
     def size(self) -> Number | None:
         """What the plan uses: devices, or bytes on each device of the fullest stage."""
         return None if self.used is None else self.amounts.size(self.used)
@@ -129,10 +134,12 @@ def period_s(iterations_per_s: Number) -> Number:
     Raises
     ------
     InvalidProblem
-        If that is no finite number above 0.
+        If that is no finite number above 0, or so small that the seconds are none.
     """
     if not (0 < iterations_per_s < inf and 1 / iterations_per_s < inf):
-        raise InvalidProblem("iterations_per_s", f"{iterations_per_s!r}", "give a finite number above 0")
+        raise InvalidProblem(
+            "iterations_per_s", f"{iterations_per_s!r}", "give a finite number above 0, and not too small to count"
+        )
     return 1 / iterations_per_s
 
 

@@ -94,7 +94,7 @@ class Devices(Amounts):
 
     def used(self, plan: Plan) -> int:
         """Return how many devices a plan uses."""
-        return plan.replicas * plan.replica_stride
+        return plan.used_devices
 
     def constraint(self, amount: int) -> Constraint:
         """Return a limit on the devices."""

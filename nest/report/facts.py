@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from nest.graph import LayerGraph
-from nest.problem import Choices, Problem, Variant
+from nest.problem import Choices, Problem, Training, Variant
 from nest.report.space import plans_of
 from nest.units import Number
 
@@ -57,11 +57,21 @@ def problem_facts(problem: Problem) -> dict[str, object]:
             "hbm_bytes": cluster.hbm_bytes,
             "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
         },
-        "training": {"microbatches": training.microbatches, "optimizer": training.optimizer},
+        "training": _training(training),
         "choices": choice_values(problem.choices),
         "constraints": [{"kind": each.kind, "text": each.text} for each in problem.constraints],
         "plans": sum(facts.plans for facts in variants),
     }
+
+
+def _training(training: Training) -> dict[str, object]:
+    """Return what the training says; what it leaves out has no key."""
+    batch = "global_batch" if training.global_batch else "microbatches"
+    figures: dict[str, object] = {batch: getattr(training, batch), "optimizer": training.optimizer}
+    if training.copies is not None:
+        figures["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
+    names = ("sync_overlap", "overlap_tax", "overhead_bytes")
+    return figures | {name: getattr(training, name) for name in names if getattr(training, name)}
 
 
 def _facts(variant: Variant, graph: LayerGraph, plans: int) -> VariantFacts:

@@ -15,7 +15,7 @@ from nest.units import Number
 class PricedPlan:
     """A plan that the judge could price, and the figures that follow; times in seconds.
 
-    `iteration_s` is ``load_s * rounds + sync_s``.
+    `iteration_s` is ``once_s + load_s * rounds + sync_s``.
     """
 
     problem: Problem
@@ -55,13 +55,20 @@ class PricedPlan:
 
     @property
     def rounds(self) -> int:
-        """How many times the slowest stage's load counts."""
-        return rounds(self.problem.training.microbatches, self.plan.replicas, len(self.plan.stages))
+        """How many times the slowest stage's load counts, apart from `once_s`."""
+        if self.problem.preset.objective == "sum":
+            return self.microbatches - 1
+        return rounds(self.problem.microbatches(self.plan.variant), self.plan.replicas, len(self.plan.stages))
+
+    @property
+    def once_s(self) -> float:
+        """Loads of all stages, where each counts once by itself; else nothing."""
+        return self.seconds(self._once)
 
     @property
     def sync_s(self) -> float:
         """Gradient synchronisation that the iteration waits for."""
-        return self.seconds(self.objective_ticks - self._load * self.rounds)
+        return self.seconds(self.objective_ticks - self._once - self._load * self.rounds)
 
     @property
     def slowest(self) -> tuple[int, ...]:
@@ -77,18 +84,22 @@ class PricedPlan:
     @property
     def devices_used(self) -> int:
         """Devices from the first of the cluster to the last that the plan occupies."""
-        end = max(stage.first_device + stage.devices for stage in self.plan.stages)
-        return end + (self.plan.replicas - 1) * self.plan.replica_stride
+        return self.plan.used_devices
 
     @property
     def microbatches(self) -> int:
         """Microbatches of one replica."""
-        return -(-self.problem.training.microbatches // self.plan.replicas)
+        return -(-self.problem.microbatches(self.plan.variant) // self.plan.replicas)
 
     @property
     def boundaries(self) -> tuple[int, ...]:
         """Network level between each stage and the next, where the stage's replica is the slowest."""
         return tuple(stage.levels.exit for stage in self.evaluation.stages[:-1])
+
+    @property
+    def _once(self) -> int:
+        loads = (stage.load for stage in self.evaluation.stages)
+        return sum(loads) if self.problem.preset.objective == "sum" else 0
 
     @property
     def _load(self) -> int:

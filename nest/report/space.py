@@ -25,15 +25,38 @@ def plans_of(problem: Problem) -> dict[Variant, int]:
 
 
 def _plans(problem: Problem, variant: Variant) -> int:
+    if problem.preset.sharding == "replicas":
+        return _plans_of_equal_stages(problem, variant)
     room = problem.cluster.devices // variant.width
     shardings = _shardings(problem, variant)
     if not room or not shardings:
         return 0
     pipelines = list(accumulate(_pipelines(shardings, len(problem.graphs[variant]), room, problem.choices.stages)))
-    most = min(problem.training.microbatches, room)
+    most = min(problem.microbatches(variant), room)
     allowed = problem.choices.replicas
     replicas = range(1, most + 1) if allowed is None else [count for count in allowed if count <= most]
     return sum(pipelines[room // count] for count in replicas)
+
+
+def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
+    """Count plans whose stages are all as wide, and shard over replicas: each stage has its ZeRO type.
+
+    With one stage or one replica, all arrangements are the same plan.
+    """
+    layers, total = len(problem.graphs[variant]), 0
+    if problem.unnested(variant):
+        return 0
+    room, choices = problem.cluster.devices // variant.width, problem.choices
+    for replicas in range(1, min(problem.microbatches(variant), room) + 1):
+        if choices.replicas is not None and replicas not in choices.replicas:
+            continue
+        sharding = bool(problem.copy_degrees(variant, replicas))
+        types = sum(zero == 0 or sharding for zero in choices.zero)
+        for stages in range(1, min(layers, room // replicas) + 1):
+            if choices.stages is None or stages in choices.stages:
+                ways = len(problem.preset.arrangements) if stages > 1 and replicas > 1 else 1
+                total += ways * comb(layers - 1, stages - 1) * types**stages
+    return total
 
 
 def _shardings(problem: Problem, variant: Variant) -> dict[int, int]:

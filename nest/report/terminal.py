@@ -59,7 +59,7 @@ def solution_text(
     parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
     summary.add("Bound", _bound(result))
     explain_into(summary, explanation)
-    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
+    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}{_chosen(result)}")
     if certificate is not None:
         summary.extend("Proof", map(proof_text, certificate.proofs))
     return render(screen, *parts, summary.table)
@@ -108,7 +108,9 @@ def problem_text(problem: Problem, screen: Screen) -> str:
     summary.add("Source", problem.source)
     summary.add("Preset", problem.preset.name)
     summary.add("Cluster", _cluster(problem))
-    summary.add("Training", f"{counted(problem.training.microbatches, 'microbatch')}, {problem.training.optimizer}")
+    training = problem.training
+    batch = (training.global_batch, "sequence") if training.global_batch else (training.microbatches, "microbatch")
+    summary.add("Training", f"{counted(*batch)}, {training.optimizer}")
     summary.add("Choices", _choices(problem))
     summary.extend("Asked for", (f"{each.kind}: {each.text}" for each in problem.constraints))
     aside = ", side constraints aside" if problem.constraints else ""
@@ -151,6 +153,11 @@ def _bound(result: Result) -> str:
         return text
     gap = (result.objective_ticks - result.bound_ticks) / result.bound_ticks
     return f"{text} (gap {100 * gap:.2g} %)"
+
+
+def _chosen(result: Result) -> str:
+    """Say why it was this solver."""
+    return f": {result.choice}" if result.choice else ""
 
 
 def _finding(certificate: Certificate) -> str:
@@ -222,8 +229,11 @@ def _own_unit(priced: PricedPlan) -> str:
 
 def _terms(priced: PricedPlan) -> str:
     """Spell the sum that makes the iteration."""
-    microbatches, fill = counted(priced.microbatches, "microbatch"), len(priced.plan.stages) - 1
     sync = f" + {duration(priced.sync_s)} sync" if priced.sync_s else ""
+    if priced.problem.preset.objective == "sum":
+        further = counted(priced.rounds, "further microbatch")
+        return f"{duration(priced.once_s)} for the first microbatch + {duration(priced.load_s)} x {further}{sync}"
+    microbatches, fill = counted(priced.microbatches, "microbatch"), len(priced.plan.stages) - 1
     return f"{duration(priced.load_s)} x ({microbatches} + {fill} to fill){sync}"
 
 

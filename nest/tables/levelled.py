@@ -1,4 +1,4 @@
-"""Integer tables of a problem: the only thing that solvers read.
+"""Tables of a variant where network times follow from levels, and the stages of a plan may differ in width.
 
 A stage is a run ``[first, end)`` of layers in the topological order. Tables hold one row per ``first`` and one column
 per number of layers less one, a *band* as deep as the largest stage of interest, so that their size grows with the
@@ -16,13 +16,11 @@ import numpy as np
 from nest.constraints import Filters
 from nest.cost.collectives import shard_s, sync_height, sync_heights, sync_s, transfer_s
 from nest.cost.memory import resident
-from nest.cost.scale import Scale, scale_of
+from nest.cost.scale import Scale
 from nest.graph import LayerGraph
 from nest.problem import OPTIMIZER_COPIES, Problem, Variant
+from nest.tables.sums import UNLIMITED, prefix
 from nest.units import Floats, Ints, Number, quanta
-
-UNLIMITED = 2**40
-"""Number of microbatches in flight that no schedule reaches."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +35,6 @@ class Links:
     def reaching(self, beyond: int) -> int:
         """How many edges reach further than ``beyond`` layers back."""
         return int(np.searchsorted(-self.reach, -beyond, side="left"))
-
-
-class Tables:
-    """Tables of every allowed variant of a problem, built when asked for."""
-
-    def __init__(self, problem: Problem, scale: Scale) -> None:
-        self.problem = problem
-        self.scale = scale
-        self.filters = Filters(problem)
-        self.variants = [VariantTables(problem, scale, variant) for variant in problem.variants]
-
-    @classmethod
-    def of(cls, problem: Problem) -> Tables:
-        """Return the tables of a problem at its own scale."""
-        return cls(problem, scale_of(problem))
 
 
 class VariantTables:
@@ -302,10 +285,3 @@ class Band:
         cluster, preset = tables.problem.cluster, tables.problem.preset
         seconds = shard_s(cluster, preset, level, degree, tables.seconds_of(self.parameters))
         return tables.scale.time.ticks_array(seconds)
-
-
-def prefix(values: Ints) -> Ints:
-    """Return the sums of the first 0, 1, ... values."""
-    sums = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(values, out=sums[1:])
-    return sums

@@ -1,0 +1,193 @@
+"""Network times by the places of the members: transfers between stages, collectives of layers, weights and gradients.
+
+What a group takes is `nest.cost.alpha_beta`'s; here is which devices form a group, and which collectives there are.
+Sizes are arrays, also where there is one, so that all callers get the same floating-point value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from nest.cost import alpha_beta
+from nest.cost.algorithms import Kind
+from nest.cost.groups import Spread, spread
+from nest.cost.links import ANY, IDEAL, LevelTraits, Network, Use
+from nest.graph import Axis, Collective, CollectiveKind
+from nest.problem import Problem, Variant
+from nest.units import Floats, Ints
+
+Part: TypeAlias = Literal["weights", "gradients"]
+"""What is exchanged of a weight: itself, or its gradient."""
+
+Exchange: TypeAlias = tuple[CollectiveKind, Part]
+
+EACH_MICROBATCH: dict[int, tuple[Exchange, ...]] = {
+    0: (),
+    1: (),
+    2: (("reduce-scatter", "gradients"),),
+    3: (("all-gather", "weights"), ("all-gather", "weights"), ("reduce-scatter", "gradients")),
+}
+"""What a layer exchanges for each microbatch, by ZeRO type.
+
+Nobody keeps gradients that are sharded, so that each microbatch scatters them (types 2 and 3); weights that are sharded
+are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.02054), sections 5 and 7.
+"""
+
+EACH_ITERATION: dict[int, tuple[Exchange, ...]] = {
+    0: (("all-reduce", "gradients"),),
+    1: (("reduce-scatter", "gradients"), ("all-gather", "weights")),
+    2: (("all-gather", "weights"),),
+    3: (),
+}
+"""What a stage exchanges once per iteration, by ZeRO type."""
+
+
+def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
+    """Return the distance between members of a group inside a block, and how many there are.
+
+    Ranks of a block count up first in tensor, then in context, then in expert parallel.
+    """
+    through = variant.tensor * variant.context
+    return {
+        "tensor": (1, variant.tensor),
+        "context": (variant.tensor, variant.context),
+        "expert": (through, variant.expert),
+    }[axis]
+
+
+def axis_starts(variant: Variant, axis: Axis) -> Ints:
+    """Return the first devices of all groups of an axis inside a block that starts at device 0."""
+    step, count = axis_group(variant, axis)
+    places = np.arange(variant.width, dtype=np.int64)
+    starts: Ints = places[places // step % count == 0]
+    return starts
+
+
+def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
+    """Return the devices that hold copies of what the first device of a block holds.
+
+    Parameters
+    ----------
+    blocks
+        First devices of the same stage in all replicas.
+    expert
+        Whether it is an expert's weights, of which every expert rank has its own.
+    """
+    ranks = variant.context * (1 if expert else variant.expert)
+    return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
+
+
+def sync_left(problem: Problem) -> float:
+    """Return the part of the synchronisation that no computation hides, as the preset counts it."""
+    return (1 - problem.training.sync_overlap) * problem.preset.sync_factor
+
+
+class Exchanges:
+    """Times on the network of a problem.
+
+    Parameters
+    ----------
+    problem
+        Its levels are taken at their bandwidth and latency, and every algorithm is at hand; an oversubscribed or
+        inefficient level is given with what remains.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.cluster = problem.cluster
+        self.tax = problem.training.overlap_tax
+        self.network = Network(self.cluster, (LevelTraits(IDEAL),) * len(self.cluster.levels), ANY)
+        self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
+        self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
+
+    def spread(self, places: Sequence[int] | Ints) -> Spread:
+        """Return how devices are spread over the levels."""
+        return spread(self.cluster, [int(place) for place in places])
+
+    def holders(self, variant: Variant, first: int, stride: int, replicas: int, *, expert: bool) -> Spread:
+        """Return how the ranks are spread that hold copies of what a block's first device holds.
+
+        Parameters
+        ----------
+        first, stride
+            That device in replica 0, and the distance from replica to replica.
+        """
+        ranks = variant.context * (1 if expert else variant.expert)
+        key = first, stride, replicas, ranks, variant.tensor if ranks > 1 else 1
+        if key not in self._holders:
+            blocks = first + stride * np.arange(replicas, dtype=np.int64)
+            self._holders[key] = self.spread(copies_of(variant, blocks, expert=expert))
+        return self._holders[key]
+
+    def seconds(self, kind: CollectiveKind, where: Spread, sizes: Floats) -> Floats:
+        """Return the times of collectives of so many bytes; 0 where there is a single member."""
+        if kind != "ring":
+            return self._curves(Kind(kind), where).seconds(sizes)
+        slowest = np.zeros_like(sizes)
+        for level in where.levels:
+            slowest = np.maximum(slowest, self.hop_s(level, sizes))
+        return slowest * (where.count - 1)
+
+    def exposed_s(self, each: Collective, where: Spread) -> float:
+        """Return what a collective of a layer takes: what no computation hides, and what it costs the one that does."""
+        seconds = float(self.seconds(each.kind, where, np.array([float(each.bytes)]))[0])
+        return seconds - (1 - self.tax) * min(seconds, each.hidden_s)
+
+    def hop_s(self, level: int, sizes: Floats) -> Floats:
+        """Return the times of transfers between two devices that a level joins."""
+        return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
+
+    def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
+        key = kind, where
+        if key not in self._known:
+            self._known[key] = alpha_beta.collective(self.network, kind, where)
+        return self._known[key]
+
+    def _pair(self, level: int) -> Spread:
+        levels = range(len(self.cluster.levels))
+        parts, hops = (tuple(high if at == level else low for at in levels) for low, high in ((1, 2), (0, 2)))
+        ones = tuple(1 if at <= level else 2 for at in levels)
+        return Spread(2, parts, ones, ones, hops, True)
+
+    def least_s(self, kind: CollectiveKind, count: Ints, apart: Ints, size: float) -> Floats:
+        """Return times below which no groups of so many devices get, no two of them nearer than ``apart``.
+
+        On the innermost level that a group uses each child has one member, and sends at least ``(N - 1) / N`` of the
+        bytes over its own link, for an all-reduce all of them: whatever the algorithm, for sums.
+        """
+        groups = np.array(self.cluster.group_sizes, dtype=np.int64)
+        speeds = [
+            bandwidth * max(traits.kind.efficiency(use) for use in Use)
+            for bandwidth, traits in zip(self.network.group_bandwidths, self.network.traits, strict=True)
+        ]
+        best = np.maximum.accumulate(np.array(speeds)[::-1])[::-1]  # of a level and those outside it
+        level = np.minimum(np.searchsorted(groups, apart, side="right"), len(groups) - 1)
+        share = 1.0 if kind == "all-reduce" else (count - 1) / count
+        least: Floats = np.where(count > 1, share * size / best[level], 0.0)
+        return least
+
+    def longest_s(self, kind: CollectiveKind, count: int, size: float) -> float:
+        """Return a time that no group of so many devices exceeds, wherever they are.
+
+        That of a ring, all of whose steps have the longest latency and the least bandwidth; pairwise exchanges have as
+        many steps, and put no more on any link.
+        """
+        if count == 1 or size == 0:
+            return 0.0
+        rounds = {"all-reduce": 2.0, "ring": count - 1.0}.get(kind, 1.0)
+        steps = count - 1 if kind == "ring" else rounds * (count - 1)
+        each = self._longest_step
+        return steps * each[0] + rounds * size / each[1]
+
+    @cached_property
+    def _longest_step(self) -> tuple[float, float]:
+        network = self.network
+        latency = network.library.launch_s + max(level.latency_s for level in self.cluster.levels)
+        speeds = [
+            min(bandwidth, traits.pair_bytes_per_s) * min(traits.kind.efficiency(use) for use in Use)
+            for bandwidth, traits in zip(network.group_bandwidths, network.traits, strict=True)
+        ]
+        return latency, min(speeds)

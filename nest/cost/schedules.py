@@ -1,0 +1,151 @@
+"""Closed formulas of pipeline schedules: bubble, microbatches in flight, lower and upper bounds; times in ticks.
+
+``S`` stages, ``m`` microbatches of a replica, ``v`` chunks. Sources: GPipe, Huang et al. 2018 (arXiv 1811.06965); 1F1B
+and interleaved 1F1B, Narayanan et al. 2021 (arXiv 2104.04473), section 2.2; ZB-H1, Qi et al. 2023 (arXiv 2401.10241),
+section 2.1. `nest.simulate` plays the same schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, TypeAlias, get_args
+
+from nest.errors import InvalidProblem
+
+ScheduleName: TypeAlias = Literal["1f1b", "gpipe", "interleaved", "zb-h1"]
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """In which order the stages of a pipeline take their passes.
+
+    Parameters
+    ----------
+    name
+        ``gpipe``: all forward passes, then all backward ones. ``1f1b``: as few forward passes ahead as keep the next
+        stages busy, then one backward pass after each forward one. ``interleaved``: the same, each stage having
+        ``chunks`` parts of the model. ``zb-h1``: 1F1B in which gradients of weights wait until nobody waits for them.
+    chunks
+        Parts of the model on each stage, 1 unless interleaved.
+
+    Raises
+    ------
+    InvalidProblem
+        If name and chunks do not go together.
+    """
+
+    name: ScheduleName
+    chunks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.chunks < 1 or (self.chunks > 1) != (self.name == "interleaved"):
+            raise InvalidProblem(
+                "chunks", f"{self.chunks} with {self.name}", "2 or more with interleaved, 1 with every other schedule"
+            )
+
+
+def schedule_named(name: str, chunks: int = 1) -> Schedule:
+    """Return a schedule by its name.
+
+    Raises
+    ------
+    InvalidProblem
+        If there is none of that name, or it has other chunks.
+    """
+    for known in SCHEDULES:
+        if name == known:
+            return Schedule(known, chunks)
+    raise InvalidProblem("schedule", f"{name!r} is no schedule", f"choose one of {', '.join(SCHEDULES)}")
+
+
+def waves(microbatches: int, stages: int) -> tuple[int, ...]:
+    """Return how many microbatches go through a chunk before the next chunk has its turn (interleaved 1F1B).
+
+    ``S`` where ``m`` is a multiple of ``S``, as in Narayanan et al. Otherwise there are ``m // S`` waves, as equal as
+    possible and the larger first: with a wave of fewer than ``S`` stages would wait for each other in a circle.
+    Fewer microbatches than stages are one wave.
+    """
+    count = max(1, microbatches // stages)
+    size, rest = divmod(microbatches, count)
+    return (size + 1,) * rest + (size,) * (count - rest)
+
+
+def bubble(schedule: Schedule, stages: int, microbatches: int, *, forward: int, backward: int, weight: int = 0) -> int:
+    """Return how long each stage idles in an iteration if all stages take the same and transfers take no time.
+
+    ``(S - 1) * (forward + backward)`` for GPipe and 1F1B, a ``v``-th of it for interleaved 1F1B with ``m >= S``; with
+    fewer microbatches each chunk waits for all stages: ``S * load + (m - 1) * load / v - m * load``. ZB-H1, with ``B``
+    for gradients of inputs and ``W`` for those of weights: ``(S - 1) * (F + B) - (min(m, S) - 1) * min(F, B, W)``,
+    which for ``m >= S`` and ``W <= F, B`` is the published ``(S - 1) * (F + B - W)``.
+
+    Parameters
+    ----------
+    forward, backward
+        Of one microbatch on a stage; multiples of the chunks.
+    weight
+        Part of ``backward`` that takes gradients of weights.
+    """
+    load = forward + backward
+    if schedule.name == "zb-h1":
+        inputs = backward - weight
+        return (stages - 1) * (forward + inputs) - (min(microbatches, stages) - 1) * min(forward, inputs, weight)
+    if schedule.name == "interleaved" and microbatches < stages:
+        return (stages - microbatches) * load + (microbatches - 1) * load // schedule.chunks
+    return (stages - 1) * load // schedule.chunks
+
+
+def in_flight(schedule: Schedule, stages: int, at: int, microbatches: int) -> int:
+    """Return the most microbatches of which a stage keeps something, or of which its chunks do, added up.
+
+    ``m`` for GPipe and ``min(m, S - at)`` for 1F1B. ZB-H1 counts until the gradients of weights: ``min(m, S)`` on every
+    stage, as many as the first has under 1F1B. Interleaved: ``2 * (S - at - 1) + (v - 1) * w + 1`` of ``m * v``, where
+    ``w`` is the largest of the `waves`; with ``w = S`` the first stage keeps ``1 + (S - 1) / (S * v)`` times as much as
+    under 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2). All of them where ``m < S``.
+    """
+    if schedule.name == "gpipe":
+        return microbatches
+    if schedule.name == "1f1b":
+        return min(microbatches, stages - at)
+    if schedule.name == "zb-h1":
+        return min(microbatches, stages)
+    total = microbatches * schedule.chunks
+    if microbatches < stages:
+        return total
+    return min(total, 2 * (stages - at - 1) + (schedule.chunks - 1) * waves(microbatches, stages)[0] + 1)
+
+
+def least_by_load(loads: Sequence[int], microbatches: int) -> int:
+    """Return a lower bound on 1F1B: ``max over i of (sum of loads before i + m * load of i)``.
+
+    The stages before ``i`` take their forward passes of the first microbatch before it starts, and their backward
+    passes of the last one after it has ended.
+    """
+    before = accumulate(loads, initial=0)
+    return max(sooner + microbatches * load for sooner, load in zip(before, loads, strict=False))
+
+
+def least_by_wait(forwards: Sequence[int], loads: Sequence[int], microbatches: int) -> int:
+    """Return a tighter lower bound on 1F1B, which counts the wait of a stage for its first gradient.
+
+    Until the first microbatch has been through all later stages and back, stage ``i`` has ``min(m, S - i) - 1`` forward
+    passes to do, and no more.
+    """
+    before, total, stages, best = 0, sum(loads), len(loads), 0
+    for at, (forward, load) in enumerate(zip(forwards, loads, strict=True)):
+        wait = total - before - load - (min(microbatches, stages - at) - 1) * forward
+        best = max(best, before + microbatches * load + max(0, wait))
+        before += load
+    return best
+
+
+def beyond_sum(forwards: Sequence[int], backwards: Sequence[int], microbatches: int) -> int:
+    """Return by how much 1F1B may take longer than the objective ``sum``, at most.
+
+    ``(min(m, S) - 1) * (longest forward + longest backward - largest load)``: nothing where one stage has both, as
+    where backward passes take the same multiple of forward passes everywhere. No pipeline is known that takes longer.
+    """
+    slowest = max(forward + backward for forward, backward in zip(forwards, backwards, strict=True))
+    return (min(microbatches, len(forwards)) - 1) * (max(forwards) + max(backwards) - slowest)

@@ -1,0 +1,86 @@
+"""Why no plan exists under the objective `sum`: the reason that rules out the most, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nest.dp.incumbent import First
+from nest.dp.sum_search import settle_sums
+from nest.dp.watch import Watch
+from nest.problem import Problem, Variant
+from nest.tables import GroupedTables, Tables
+from nest.units import bytes_of
+
+
+def why_no_sum(tables: Tables) -> str | None:
+    """Return why no plan exists, or None where one does but for the side constraints."""
+    problem = tables.problem
+    plain = Tables(problem.with_constraints(), tables.scale) if tables.filters.local else tables
+    first = First()
+    settle_sums(plain, Watch(None, None, first))
+    if first.found:
+        return None
+    reasons = [*_missing(problem, plain), *(_why(each) for each in plain.grouped)]
+    text, _ = min(reasons, key=lambda reason: reason[1])
+    return f"{text}{' (no other variant is closer to fitting)' if len(reasons) > 1 else ''}"
+
+
+def _missing(problem: Problem, tables: Tables) -> Iterator[tuple[str, float]]:
+    """Yield why variants have no tables, and how far each is from having a plan: needed over available."""
+    made = {each.variant for each in tables.grouped}
+    for variant in problem.variants:
+        if variant in made:
+            continue
+        if pair := problem.unnested(variant):
+            text = f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network"
+            yield f"{_variant(variant)}: {text}", float("inf")
+        else:
+            devices = problem.cluster.devices
+            text = f"a stage takes {variant.width} devices, the cluster has {devices}"
+            yield f"{_variant(variant)}: {text}", variant.width / devices
+
+
+def _variant(variant: Variant) -> str:
+    return f"variant {variant}"
+
+
+def _why(tables: GroupedTables) -> tuple[str, float]:
+    choices, blocks = tables.problem.choices, tables.devices // tables.width
+    name = _variant(tables.variant)
+    if choices.stages is not None and min(choices.stages) > min(tables.layers, blocks):
+        asked, most = min(choices.stages), min(tables.layers, blocks)
+        text = f"{asked} stages are asked for, there are {tables.layers} layers and room for {blocks} stages"
+        return f"{name}: {text}", asked / most
+    most = min(tables.microbatches, blocks)
+    if choices.replicas is not None and min(choices.replicas) > most:
+        asked = min(choices.replicas)
+        text = f"{asked} replicas are asked for, there are {tables.microbatches} microbatches and room for {blocks}"
+        return f"{name}: {text}", asked / most
+    return _memory(tables, most)
+
+
+def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
+    """Name the layer that needs the most memory alone, in the last stage, or say that no cut of the layers fits.
+
+    As many ranks share as there can be, each with the ZeRO type that leaves the least.
+    """
+    name, band, capacity = _variant(tables.variant), tables.band(1), tables.capacity
+    ranks, types = tables.ranks(replicas), tables.types(replicas)
+    if not types:
+        return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
+    needs = np.minimum.reduce([band.held(ranks, zero)[:, 0] for zero in types]) + tables.activations
+    worst = int(np.argmax(needs))
+    have = _bytes(tables, max(capacity, 0))
+    if needs[worst] <= capacity:
+        asked = f"each layer fits a device of {have} alone, but not with the microbatches in flight or the choices made"
+        return f"{name}: no cut of the layers fits the memory: {asked}", 1.0
+    layer, needed = tables.graph.layers[worst].id, _bytes(tables, int(needs[worst]))
+    text = f"the stage that holds layer {layer!r} needs at least {needed} on each device, {have} are free on one"
+    return f"{name}: {text}", int(needs[worst]) / max(capacity, 1)
+
+
+def _bytes(tables: GroupedTables, count: int) -> str:
+    size = bytes_of(count, tables.scale.quanta_per_byte)
+    return f"{size:,} bytes ({size / 2**30:.1f} GiB)" if size >= 2**30 else f"{size:,} bytes"

@@ -1,0 +1,209 @@
+"""The search under the objective `sum`: outer choices in the order of their bounds, each settled exactly.
+
+For a fixed outer choice the objective is ``sum of loads + (m - 1) * T + Y``, with the largest load ``T`` and the
+slowest synchronisation ``Y``. `SumRows` has the least sum for caps on both. The least sum only falls when ``T`` may
+rise, so that two values of it bound what lies between them; ``Y`` is lowered from plan to plan, as each forbids all
+that synchronise as long.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from nest.dp.incumbent import Incumbent
+from nest.dp.masks import StageMasks, roles
+from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, sum_choices
+from nest.dp.sum_rows import Holding, Path, Step, SumRows
+from nest.dp.watch import Watch
+from nest.plan import Plan, Stage, over_replicas
+from nest.tables import GroupedBand, GroupedTables, Tables
+from nest.tables.grouped import Site
+from nest.units import LONGEST, NEVER
+
+
+def settle_sums(tables: Tables, watch: Watch) -> None:
+    """Leave the best plan with the incumbent of a search; raises `TimeUp` after its deadline."""
+    engines = [SumSearch(each, watch) for each in tables.grouped]
+    agenda = [(engine, choices) for engine in engines for choices in sum_choices(engine.bounds)]
+    _settle_all(agenda, watch)
+
+
+def _settle_all(agenda: list[tuple[SumSearch, SumChoices]], watch: Watch) -> None:
+    """Settle choices by their bounds, each refined once before it is settled, until none can win."""
+    sizes = [len(choices) for _, choices in agenda]
+    bounds = np.concatenate([np.zeros(0, dtype=np.int64), *(choices.bounds for _, choices in agenda)])
+    owner, begin = np.repeat(np.arange(len(agenda)), sizes), np.cumsum([0, *sizes])
+    order = np.argsort(bounds, kind="stable").tolist()
+    watch.total = len(order)
+    refined: list[tuple[int, int, _Prepared]] = []
+    for turn in range(len(order) + 1):
+        next_bound = int(bounds[order[turn]]) if turn < len(order) else NEVER
+        while refined and refined[0][0] <= next_bound:
+            bound, _, prepared = heapq.heappop(refined)
+            if bound >= watch.incumbent.objective:
+                return
+            watch.bound = bound
+            watch.check()
+            prepared.settle()
+            watch.settled += 1
+        if next_bound >= watch.incumbent.objective:
+            return
+        watch.bound = next_bound
+        watch.check()
+        at = order[turn]
+        engine, choices = agenda[owner[at]]
+        prepared = engine.prepare(choices[at - int(begin[owner[at]])])
+        heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
+
+
+class SumSearch:
+    """Settles the outer choices of one variant.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    watch
+        Of the search.
+    """
+
+    def __init__(self, tables: GroupedTables, watch: Watch) -> None:
+        self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
+        self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
+
+    def prepare(self, choice: SumChoice) -> _Prepared:
+        """Return a choice with what its stages see, and its bound."""
+        sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
+        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+
+    def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
+        """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
+        rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
+        if rounded not in self._bands:
+            band = self.tables.band(rounded)
+            self._bands[rounded] = band, StageMasks(band)
+        return self._bands[rounded]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An outer choice that is ready to be settled."""
+
+    engine: SumSearch
+    choice: SumChoice
+    sites: tuple[Site, ...]
+    bound: int
+
+    @property
+    def incumbent(self) -> Incumbent:
+        return self.engine.watch.incumbent
+
+    def settle(self) -> None:
+        """Offer the best plan to the incumbent, if it is better."""
+        rows = self._rows()
+        if rows is None:
+            return
+        least_sync = rows.least_sync()
+        while (slowest := rows.least_slowest()) <= self._most(least_sync):
+            best = self._by_load(rows, slowest, least_sync)
+            if best.sync <= least_sync or self._value(best) + least_sync >= self.incumbent.objective:
+                return
+            rows.lower_sync(best.sync - 1)
+
+    def _rows(self) -> SumRows | None:
+        """Return the recursion over stages deep enough for every plan that could be better, None if there is no plan.
+
+        Without a plan to beat, the depth follows from a guess of the largest load, which is doubled until one is found.
+        """
+        tables, guess = self.engine.tables, int(self.engine.bounds.crowded[self.choice.stages])
+        while self.incumbent.objective == NEVER:
+            guess = min(2 * guess + 1, LONGEST)
+            rows = self._at_depth(tables.deepest_within(guess))
+            slowest = rows.least_slowest()
+            if slowest < NEVER:
+                self._evaluate(rows, slowest)
+            if rows.band.depth == tables.layers:
+                return rows if slowest < NEVER else None
+        return self._at_depth(tables.deepest_within(max(self._most(0), 0)))
+
+    def _most(self, sync: int) -> int:
+        """Return the largest load with which a plan could be better that synchronises for so long at least."""
+        room = self.incumbent.objective - 1 - self.engine.bounds.total - sync
+        if room < 0:
+            return -1
+        return min(room // self.choice.further if self.choice.further else LONGEST, LONGEST - 1)
+
+    def _at_depth(self, depth: int) -> SumRows:
+        tables, choice = self.engine.tables, self.choice
+        starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+        steps = tuple(
+            Step(
+                self.sites[-position],
+                tables.flying(choice.replicas, position),
+                role,
+                int(starts[-position]) if tables.filters.by_place else 0,
+            )
+            for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
+        )
+        holding = Holding(tables.ranks(choice.replicas), tables.types(choice.replicas), stride)
+        return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
+
+    def _value(self, path: Path) -> int:
+        """Return what a plan takes but for its synchronisation."""
+        return path.loads + self.choice.further * path.slowest
+
+    def _evaluate(self, rows: SumRows, most: int) -> Path:
+        """Offer the plan of the least sum of loads under a cap that some plan keeps."""
+        path = rows.least_sum(most)
+        if path is None:
+            raise AssertionError("a plan keeps this cap")
+        objective = self._value(path) + path.sync
+        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path))
+        return path
+
+    def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
+        """Return the best plan but for its synchronisation, or one that is no better than what was found before.
+
+        The least sum under a cap on the load bounds all plans between the next lower cap that was tried and this one.
+        """
+        high = self._evaluate(rows, self._most(least_sync))
+        if high.slowest == slowest or not self.choice.further:
+            return high
+        low = self._evaluate(rows, slowest)
+        best, values = min(high, low, key=self._value), rows.loads(slowest, high.slowest)
+        open_ranges = [(0, low.loads, len(values) - 1, high.loads)]
+        while open_ranges:
+            first, most_loads, last, least_loads = open_ranges.pop()
+            if last - first < 2 or most_loads == least_loads:
+                continue
+            bound = least_loads + self.choice.further * int(values[first + 1])
+            if bound + least_sync >= self.incumbent.objective or bound >= self._value(best):
+                continue
+            middle = (first + last) // 2
+            path = self._evaluate(rows, int(values[middle]))
+            best = min(best, path, key=self._value)
+            reached = int(np.searchsorted(values, path.slowest))
+            open_ranges += [(first, most_loads, reached, path.loads), (middle, path.loads, last, least_loads)]
+        return best
+
+
+def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
+    """Place the stages of a plan, and name their layers."""
+    layers, degree = tables.graph.layers, tables.ranks(choice.replicas).dense
+    starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+    stages = [
+        Stage(
+            layers=tuple(layer.id for layer in layers[first:end]),
+            first_device=int(start),
+            devices=tables.width,
+            recompute=tables.variant.recompute,
+            sharding=over_replicas(zero, degree),
+        )
+        for (first, end), start, zero in zip(pairwise(path.cuts), starts, path.zeros, strict=True)
+    ]
+    return Plan(tables.variant, choice.replicas, stride, tuple(stages), choice.arrangement)

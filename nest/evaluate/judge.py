@@ -1,0 +1,109 @@
+"""Judging a plan: rules, price, side constraints."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from nest.constraints import Outer, Whole
+from nest.constraints.judge import broken
+from nest.cost.scale import Scale, scale_of
+from nest.cost.schedule import iteration, summed
+from nest.errors import InvalidPlan
+from nest.evaluate.grouped import grouped_figures
+from nest.evaluate.levelled import levelled_figures
+from nest.evaluate.rules import (
+    choice_violations,
+    cover_violations,
+    memory_violations,
+    placement_violations,
+    priced_sharding,
+    range_violations,
+)
+from nest.evaluate.verdict import Evaluation, StageFigures, Violation
+from nest.graph import LayerGraph
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.units import bytes_of
+
+
+def evaluate(problem: Problem, plan: Plan) -> Evaluation:
+    """Judge a plan.
+
+    Returns
+    -------
+    Evaluation
+        Price, figures by stage, and every violated rule.
+
+    Raises
+    ------
+    InvalidPlan
+        If the plan names a layer or a variant that the problem does not have, or has no stage.
+    InvalidProblem
+        If nobody prices as the preset says.
+    """
+    problem.preset.require_prices()
+    graph = _graph(problem, plan)
+    scale = scale_of(problem)
+    violations = [*choice_violations(problem, plan), *cover_violations(graph, plan)]
+    if any(violation.rule in ("cover", "order") for violation in violations):
+        return Evaluation(scale, None, (), tuple(violations))
+    placement = list(placement_violations(problem, plan))
+    violations += placement
+    if plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
+        return Evaluation(scale, None, (), tuple(violations))
+    priced = grouped_figures if problem.preset.collectives == "groups" else levelled_figures
+    figures = tuple(priced(problem, plan, graph, scale))
+    violations += memory_violations(problem, scale, figures)
+    objective, sync = _objective(problem, plan, figures)
+    violations += range_violations(scale, max(stage.load for stage in figures), objective)
+    if problem.constraints:
+        whole = _whole(problem, plan, scale, figures, (objective, sync))
+        memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
+        violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
+    return Evaluation(scale, objective, figures, tuple(violations))
+
+
+def _objective(problem: Problem, plan: Plan, figures: tuple[StageFigures, ...]) -> tuple[int, int]:
+    """Return the time of an iteration, and of the synchronisation in it."""
+    counted = figures if problem.preset.sync_all_stages else figures[:1]
+    sync, load = max(stage.sync for stage in counted), max(stage.load for stage in figures)
+    microbatches = problem.microbatches(plan.variant)
+    if problem.preset.objective == "sum":
+        loads = sum(stage.load for stage in figures)
+        return summed(loads, load, -(-microbatches // plan.replicas), sync), sync
+    return iteration(load, microbatches, plan.replicas, len(figures), sync), sync
+
+
+def _graph(problem: Problem, plan: Plan) -> LayerGraph:
+    if plan.variant not in problem.graphs:
+        raise InvalidPlan("plan", f"the problem has no costs for {plan.variant}", "use a variant of the problem")
+    if not plan.stages:
+        raise InvalidPlan("stages", "the plan has no stage", "give at least one")
+    graph = problem.graphs[plan.variant]
+    index = graph.index
+    for at, stage in enumerate(plan.stages):
+        for name in stage.layers:
+            if name not in index:
+                raise InvalidPlan(f"stages[{at}].layers", f"{name!r} is no layer of the problem", "name a layer's id")
+    return graph
+
+
+def _whole(
+    problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageFigures, ...], times: tuple[int, int]
+) -> Whole:
+    """Return a plan as side constraints see it; ``times`` are of an iteration, and of the synchronisation in it."""
+    objective, sync = times
+    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
+    return Whole(
+        Outer(plan.variant, len(plan.stages), plan.replicas),
+        tuple(zip([0, *ends], ends, strict=False)),
+        tuple(stage.first_device for stage in plan.stages),
+        tuple(stage.devices for stage in plan.stages),
+        tuple(priced_sharding(problem, stage) for stage in plan.stages),
+        plan.replica_stride,
+        tuple(scale.time.seconds(stage.load) for stage in figures),
+        scale.time.seconds(sync),
+        scale.time.seconds(objective),
+        tuple(stage.recompute == "full" for stage in plan.stages),
+        objective * scale.time.tick,
+    )

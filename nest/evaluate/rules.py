@@ -1,0 +1,140 @@
+"""The rules of `docs/formulation.md` that a plan keeps or breaks before it is priced, and those that its price decides.
+
+Each rule has one name; every violation carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nest.cost.scale import Scale
+from nest.evaluate.verdict import StageFigures, Violation
+from nest.graph import LayerGraph
+from nest.plan import Plan, Stage
+from nest.presets import Arrangement
+from nest.problem import Problem
+from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
+
+
+def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
+    choices, most = problem.choices, problem.microbatches(plan.variant)
+    if not problem.admits(plan.variant):
+        yield Violation("variant", f"{plan.variant} is not among the allowed ones")
+    if pair := problem.unnested(plan.variant):
+        yield Violation("nesting", f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network")
+    if not 1 <= plan.replicas <= most:
+        yield Violation("replicas", f"{plan.replicas} replicas for {most} microbatches")
+    elif choices.replicas is not None and plan.replicas not in choices.replicas:
+        yield Violation("replicas", f"{plan.replicas} replicas, allowed are {sorted(choices.replicas)}")
+    if choices.stages is not None and len(plan.stages) not in choices.stages:
+        yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
+    for at, stage in enumerate(plan.stages):
+        yield from _sharding_violations(problem, plan, at)
+        due = _recompute_due(problem, plan, at)
+        if stage.recompute != due:
+            yield Violation("recompute", f"stage {at} recomputes {stage.recompute!r}, the problem says {due!r}")
+
+
+def _recompute_due(problem: Problem, plan: Plan, at: int) -> str:
+    if problem.preset.recompute == "variant":
+        return plan.variant.recompute
+    return problem.choices.recompute if at + 1 < len(plan.stages) else "none"
+
+
+def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Violation]:
+    """Yield what a stage shards otherwise than allowed, the first fault of each."""
+    sharding, allowed = plan.stages[at].sharding, problem.choices.zero
+    if sharding.zero not in allowed:
+        yield Violation("sharding", f"stage {at} uses ZeRO-{sharding.zero}, allowed are {sorted(allowed)}")
+    elif sharding.kind not in ("none", problem.preset.sharding):
+        where = {"stage": "inside the stage", "replicas": "over replicas"}[sharding.kind]
+        name = problem.preset.name
+        yield Violation("sharding", f"stage {at} shards {where}, which {name!r} does not price")
+    elif sharding.degree > 1 and sharding.degree not in _degrees(problem, plan):
+        yield Violation("sharding", f"stage {at} shards over {sharding.degree}, which is no allowed degree")
+
+
+def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
+    if problem.preset.sharding == "stage":
+        return problem.zero_degrees(plan.variant.width)
+    return problem.copy_degrees(plan.variant, plan.replicas)
+
+
+def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``cover`` and ``order``: every layer once, in stages that are contiguous in the order."""
+    index = graph.index
+    placed = [index[name] for stage in plan.stages for name in stage.layers]
+    if sorted(placed) != list(range(len(graph))) or not all(stage.layers for stage in plan.stages):
+        missing = sorted(set(range(len(graph))) - set(placed))
+        what = (
+            f"layer {graph.layers[missing[0]].id!r} is in no stage" if missing else "a layer is twice or a stage empty"
+        )
+        yield Violation("cover", what)
+    elif placed != sorted(placed):
+        yield Violation("order", "the stages do not follow the order of the layers")
+
+
+def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``block``, ``placement`` and ``devices``."""
+    width = plan.variant.width
+    for at, stage in enumerate(plan.stages):
+        due = width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
+        if stage.devices != due:
+            yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
+    arrangements = problem.preset.arrangements
+    firsts, stride = _places_due(plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
+    for at, (stage, due) in enumerate(zip(plan.stages, firsts, strict=True)):
+        if stage.first_device != due:
+            yield Violation("placement", f"stage {at} starts at {stage.first_device}, not at {due}")
+    if plan.arrangement not in arrangements or plan.replica_stride != stride:
+        places = " or ".join(repr(each) for each in arrangements)
+        yield Violation(
+            "placement",
+            f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
+            f"places {places} with stride {stride}",
+        )
+    yield from _device_violations(problem, plan)
+
+
+def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
+    """Return where the stages of replica 0 start under an arrangement, and the stride of the replicas."""
+    sizes = [stage.devices for stage in plan.stages]
+    if arrangement == "stage-major":
+        return [plan.replicas * sum(sizes[:at]) for at in range(len(sizes))], sizes[0]
+    if arrangement == "replica-major":
+        return [sum(sizes[:at]) for at in range(len(sizes))], sum(sizes)
+    return [sum(sizes[at + 1 :]) for at in range(len(sizes))], sum(sizes)
+
+
+def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``devices``: every device of every replica is one of the cluster, and every stage has one."""
+    last_replica = max(plan.replicas - 1, 0) * plan.replica_stride
+    low = min(stage.first_device for stage in plan.stages) + min(0, last_replica)
+    high = max(stage.first_device + stage.devices for stage in plan.stages) + max(0, last_replica) - 1
+    if min(stage.devices for stage in plan.stages) < 1:
+        yield Violation("devices", "a stage has no device")
+    elif low < 0 or high >= problem.cluster.devices:
+        yield Violation("devices", f"the plan uses devices {low} to {high} of a cluster of {problem.cluster.devices}")
+
+
+def memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
+    """Yield violations of ``memory``."""
+    capacity = quanta(problem.cluster.hbm_bytes, scale.quanta_per_byte)
+    for at, stage in enumerate(figures):
+        if stage.memory > capacity:
+            have, limit = bytes_of(stage.memory, scale.quanta_per_byte), problem.cluster.hbm_bytes
+            yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
+
+
+def range_violations(scale: Scale, load: int, objective: int) -> Iterator[Violation]:
+    """Yield violations of ``range``."""
+    if load >= LONGEST or objective >= HARD_LIMIT:
+        taken, limit = scale.time.seconds(objective), scale.time.seconds(HARD_LIMIT)
+        yield Violation("range", f"an iteration takes {taken:.3g} s or more, beyond the {limit:.3g} s that ticks count")
+
+
+def priced_sharding(problem: Problem, stage: Stage) -> tuple[int, int]:
+    """Return ZeRO type and degree of a stage, as far as its sharding is of the kind that the preset prices."""
+    sharding = stage.sharding
+    return (sharding.zero, sharding.degree) if sharding.kind == problem.preset.sharding else (0, 1)

@@ -1,0 +1,12 @@
+"""Integer tables of a problem: the only thing that solvers read.
+
+`levelled` has those of the presets whose network times follow from levels, `grouped` those of the preset whose network
+times follow from the places of all members of a group; `Tables` are those of all variants of a problem.
+"""
+
+from nest.tables.grouped import GroupedBand, GroupedTables
+from nest.tables.levelled import Band, VariantTables
+from nest.tables.sums import UNLIMITED, prefix
+from nest.tables.whole import Tables
+
+__all__ = ["UNLIMITED", "Band", "GroupedBand", "GroupedTables", "Tables", "VariantTables", "prefix"]

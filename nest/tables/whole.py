@@ -1,0 +1,56 @@
+"""The tables of all variants of a problem."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from nest.constraints import Filters
+from nest.cost.exchanges import Exchanges
+from nest.cost.scale import Scale, scale_of
+from nest.errors import OutOfScope
+from nest.problem import Problem
+from nest.tables.grouped import GroupedTables
+from nest.tables.levelled import VariantTables
+
+
+class Tables:
+    """Tables of every allowed variant of a problem, built when asked for."""
+
+    def __init__(self, problem: Problem, scale: Scale) -> None:
+        self.problem = problem
+        self.scale = scale
+        self.filters = Filters(problem)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Tables:
+        """Return the tables of a problem at its own scale."""
+        return cls(problem, scale_of(problem))
+
+    @property
+    def grouped_prices(self) -> bool:
+        """Whether network times follow from the places of members, so that `grouped` are the tables to read."""
+        return self.problem.preset.collectives == "groups"
+
+    @cached_property
+    def variants(self) -> list[VariantTables]:
+        """Tables of the variants, where network times follow from levels.
+
+        Raises
+        ------
+        OutOfScope
+            Under any other preset: whoever asks covers these only.
+        """
+        if self.grouped_prices:
+            name = self.problem.preset.name
+            raise OutOfScope("preset", f"{name!r} is not covered here", "only the dynamic program covers it")
+        self.problem.preset.require_prices()
+        return [VariantTables(self.problem, self.scale, variant) for variant in self.problem.variants]
+
+    @cached_property
+    def grouped(self) -> list[GroupedTables]:
+        """Tables of the variants that nest with the network and fit on the devices."""
+        problem, exchanges = self.problem, Exchanges(self.problem)
+        problem.preset.require_prices()
+        kept = [each for each in problem.variants if problem.unnested(each) is None]
+        fitting = [variant for variant in kept if variant.width <= self.filters.devices]
+        return [GroupedTables(problem, self.scale, variant, exchanges) for variant in fitting]

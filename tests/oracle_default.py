@@ -1,0 +1,395 @@
+"""The slow plain reference for preset `default`: every plan of a small problem, priced from `docs/formulation.md`.
+
+It shares the data classes of a problem and a plan with `nest`, and nothing else: which devices form a group, what the
+algorithms of a collective take, loads, memory and the list of legal plans are written out again, in exact fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, pairwise, product
+from math import isqrt
+
+from nest.cluster import Cluster
+from nest.graph import Collective, Layer
+from nest.plan import Plan, Sharding, Stage
+from nest.presets import Arrangement
+from nest.problem import Problem, Variant
+
+DIGITS = 10**30
+
+
+@dataclass(frozen=True)
+class Outer:
+    """What a plan has one of."""
+
+    variant: Variant
+    stages: int
+    replicas: int
+    arrangement: Arrangement
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one stage costs: ticks, ticks, bytes."""
+
+    load: int
+    sync: int
+    memory: Fraction
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best objective of all plans and one plan that has it, or neither."""
+
+    objective: int | None
+    plan: Plan | None
+
+
+class Rounding:
+    """Rounds seconds to ticks, halves to even, and notes what floating-point arithmetic could round otherwise."""
+
+    def __init__(self, exponent: int) -> None:
+        self.per_second = Fraction(10) ** exponent
+        self.doubtful = 0
+
+    def __call__(self, seconds: Fraction) -> int:
+        """Return ticks."""
+        exact = seconds * self.per_second
+        away = abs(exact - (exact.numerator // exact.denominator) - Fraction(1, 2))
+        self.doubtful += away <= 32 * exact / 2**53
+        return round(exact)
+
+
+def decimal(value: float) -> Fraction:
+    """Read a figure as it is written, so that 0.1 is a tenth."""
+    return Fraction(repr(value))
+
+
+def root(value: Fraction) -> Fraction:
+    """Return a square root, to thirty digits after the point and more."""
+    scaled = value * DIGITS**2
+    return Fraction(isqrt(scaled.numerator // scaled.denominator), DIGITS)
+
+
+class Group:
+    """Devices that run a collective together."""
+
+    def __init__(self, cluster: Cluster, members: list[int]) -> None:
+        self.count = len(members)
+        self.latency = [decimal(level.latency_s) for level in cluster.levels]
+        speeds = [decimal(level.bandwidth_bytes_per_s) for level in cluster.levels]
+        self.speed = [min(speeds[: at + 1]) for at in range(len(speeds))]
+        self.parts: list[int] = []
+        self.held: list[list[int]] = []
+        self.steps: list[int] = []
+        inner = 1
+        for level in cluster.levels:
+            outer = inner * level.fanout
+            children = {member // inner for member in members}
+            parents = [child * inner // outer for child in children]
+            self.parts.append(max(parents.count(parent) for parent in parents))
+            self.held.append([sum(member // inner == child for member in members) for child in children])
+            ring = [*pairwise(members), (members[-1], members[0])] if len(members) > 1 else []
+            self.steps.append(sum(a // inner != b // inner and a // outer == b // outer for a, b in ring))
+            inner = outer
+        self.used = [at for at, parts in enumerate(self.parts) if parts > 1]
+        self.alike = all(min(held) == max(held) for held in self.held)
+
+    def seconds(self, kind: str, size: Fraction) -> Fraction:
+        """Return the fastest way to run it."""
+        if self.count == 1 or size == 0:
+            return Fraction(0)
+        if kind == "ring":
+            return (self.count - 1) * max(self.latency[at] + size / self.speed[at] for at in self.used)
+        return min(self._all_to_all(size) if kind == "all-to-all" else self._sums(kind, size))
+
+    def _sums(self, kind: str, size: Fraction) -> Iterator[Fraction]:
+        rounds = 2 if kind == "all-reduce" else 1
+        waits = sum(self.steps[at] * self.latency[at] for at in self.used) - min(self.latency[at] for at in self.used)
+        crossing = max(1 / (min(self.held[at]) * self.speed[at]) for at in self.used)
+        yield rounds * (waits + size * Fraction(self.count - 1, self.count) * crossing)
+        if kind == "all-reduce":
+            path = 2 * sum((self.parts[at] - 1).bit_length() * self.latency[at] for at in self.used)
+            busy = size * max(
+                Fraction(2 if self.parts[at] > 2 else 1) / (min(self.held[at]) * self.speed[at]) for at in self.used
+            )
+            yield path + busy + 2 * root(path * busy)
+        if self.alike:
+            moved = Fraction(0)
+            for at in self.used:
+                moved += size * Fraction(self.parts[at] - 1, self.parts[at]) / min(self.held[at]) / self.speed[at]
+            if len(self.used) > 1:
+                yield rounds * (moved + sum((self.parts[at] - 1) * self.latency[at] for at in self.used))
+            if all(parts & (parts - 1) == 0 for parts in self.parts):
+                halvings = sum((self.parts[at].bit_length() - 1) * self.latency[at] for at in self.used)
+                yield rounds * (moved + halvings)
+
+    def _all_to_all(self, size: Fraction) -> Iterator[Fraction]:
+        least = [min(held) for held in self.held]
+        beyond = [*least[1:], self.count]
+        waits = sum((beyond[at] - least[at]) * self.latency[at] for at in self.used)
+        yield waits + max(size * Fraction(self.count - least[at], self.count) / self.speed[at] for at in self.used)
+        if self.alike and len(self.used) > 1:
+            parts = self.parts
+            waits = sum(((parts[at] - 1) * self.latency[at] for at in self.used), Fraction(0))
+            for at in self.used:
+                waits += size * Fraction(parts[at] - 1, parts[at]) / self.speed[at]
+            yield Fraction(waits)
+
+
+def nests(cluster: Cluster, variant: Variant) -> bool:
+    """Whether the units of a variant and the groups of the network divide each other."""
+    size, groups = 1, []
+    for level in cluster.levels:
+        size *= level.fanout
+        groups.append(size)
+    units = [variant.tensor, variant.tensor * variant.context, variant.tensor * variant.context * variant.expert]
+    return all(unit % group == 0 or group % unit == 0 for unit in units for group in groups if group < cluster.devices)
+
+
+class Costs:
+    """Prices of one outer choice."""
+
+    def __init__(self, problem: Problem, outer: Outer, rounding: Rounding) -> None:
+        self.problem, self.outer, self.round = problem, outer, rounding
+        self.cluster, self.training = problem.cluster, problem.training
+        self.variant, self.layers = outer.variant, problem.graphs[outer.variant].layers
+        self.width = self.variant.tensor * self.variant.context * self.variant.expert
+        place = {layer.id: at for at, layer in enumerate(self.layers)}
+        self.edges = [(place[e.source], place[e.target], e.bytes) for e in problem.graphs[outer.variant].edges]
+        self.ranks = outer.replicas * self.variant.context * self.variant.expert, outer.replicas * self.variant.context
+        given = self.training.copies
+        adam = 6 if self.training.optimizer == "adam" else 0
+        self.optimizer, self.gradients = (given.optimizer, given.gradients) if given else (adam, 1)
+        self.m = -(-microbatches(problem, self.variant) // outer.replicas)
+        self.quantum = quantum(problem)
+        self.stage, self.layer, self.hop = cache(self._stage), cache(self._layer), cache(self._hop)
+        self.group = cache(lambda members: Group(self.cluster, list(members)))
+
+    def block(self, at: int, replica: int) -> int:
+        """Return the first device of a stage."""
+        if self.outer.arrangement == "stage-major":
+            return (at * self.outer.replicas + replica) * self.width
+        return (replica * self.outer.stages + at) * self.width
+
+    def _stage(self, at: int, first: int, end: int, zero: int) -> Figures:
+        layers = self.layers[first:end]
+        load = max(self._load(at, first, end, replica) for replica in range(self.outer.replicas))
+        each = {0: [], 1: [], 2: [("reduce-scatter", self.gradients)]}.get(
+            zero, [("all-gather", 1), ("all-gather", 1), ("reduce-scatter", self.gradients)]
+        )
+        load += sum(self._exchange(at, [layer], kind, times, Fraction(1)) for layer in layers for kind, times in each)
+        once = {
+            0: [("all-reduce", self.gradients)],
+            1: [("reduce-scatter", self.gradients), ("all-gather", 1)],
+            2: [("all-gather", 1)],
+            3: [],
+        }[zero]
+        left = 1 - decimal(self.training.sync_overlap)
+        sync = sum(self._exchange(at, layers, kind, times, left) for kind, times in once)
+        return Figures(load, sync, self._memory(at, layers, zero))
+
+    def _load(self, at: int, first: int, end: int, replica: int) -> int:
+        total = sum(self.layer(place, self.block(at, replica)) for place in range(first, end))
+        if at > 0:
+            total += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
+        if at + 1 < self.outer.stages:
+            total += self.hop(end, self.block(at, replica), self.block(at + 1, replica))
+        return total
+
+    def _layer(self, place: int, block: int) -> int:
+        layer = self.layers[place]
+        passes = (layer.forward_s, layer.backward_s, layer.recompute_s)
+        exchanged = sum(self._inside(each, block) for each in layer.collectives)
+        return exchanged + sum(self.round(decimal(seconds)) for seconds in passes)
+
+    def _hop(self, cut: int, here: int, there: int) -> int:
+        sources = {source for source, target, _ in self.edges if source < cut <= target}
+        alive = sum(
+            max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
+            for one in sources
+        )
+        pairs = (self.group((here + rank, there + rank)) for rank in range(self.width))
+        return max(
+            self.round(pair.latency[pair.used[-1]] + alive / pair.speed[pair.used[-1]] if alive else Fraction(0))
+            for pair in pairs
+        )
+
+    def _inside(self, each: Collective, block: int) -> int:
+        t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
+        ranks = [(x, y, z) for z in range(e) for y in range(c) for x in range(t)]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for x, y, z in ranks:
+            key = {"tensor": (y, z), "context": (x, z), "expert": (x, y)}[each.axis]
+            groups.setdefault(key, []).append(block + x + t * y + t * c * z)
+        times = []
+        for members in groups.values():
+            seconds = self.group(tuple(members)).seconds(each.kind, decimal(each.bytes))
+            hidden = min(seconds, decimal(each.hidden_s))
+            times.append(self.round(seconds - hidden + decimal(self.training.overlap_tax) * hidden))
+        return max(times)
+
+    def _exchange(self, at: int, layers: tuple[Layer, ...] | list[Layer], kind: str, times: int, left: Fraction) -> int:
+        """Return what the holders of dense and of expert weights exchange."""
+        experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
+        whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
+        t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
+        total = 0
+        for size, own in ((whole - experts, False), (experts, True)):
+            slowest = Fraction(0)
+            for x, mine in product(range(t), range(e) if own else [0]):
+                ranks = [mine] if own else range(e)
+                members = [
+                    self.block(at, replica) + x + t * y + t * c * z
+                    for replica in range(self.outer.replicas)
+                    for z in ranks
+                    for y in range(c)
+                ]
+                slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, size * times))
+            total += self.round(slowest * left)
+        return total
+
+    def _memory(self, at: int, layers: tuple[Layer, ...], zero: int) -> Fraction:
+        held, moment = Fraction(0), Fraction(0)
+        for layer in layers:
+            own = decimal(layer.working_bytes)
+            for size, ranks in zip(self._weights([layer]), self.ranks, strict=True):
+                if ranks > 1 and zero >= 2:
+                    own += size * self.gradients
+                if ranks > 1 and zero == 3:
+                    own += size
+            moment = max(moment, own)
+        for size, ranks in zip(self._weights(layers), self.ranks, strict=True):
+            parts = [self.optimizer, self.gradients, 1]
+            quanta = size * sum(parts[:zero]) / ranks / self.quantum
+            held += size * sum(parts[zero:]) - (-quanta.numerator // quanta.denominator) * self.quantum
+        kept = sum((decimal(layer.activation_bytes) for layer in layers), Fraction(0))
+        flying = min(self.m, self.outer.stages - at)
+        return held + flying * kept + moment + decimal(self.training.overhead_bytes)
+
+    def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
+        experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
+        return sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0)) - experts, experts
+
+    def objective(self, figures: list[Figures]) -> int:
+        """Return the time of an iteration."""
+        loads = [each.load for each in figures]
+        return sum(loads) + (self.m - 1) * max(loads) + max(each.sync for each in figures)
+
+
+def microbatches(problem: Problem, variant: Variant) -> int:
+    """Return the microbatches of an iteration."""
+    batch = problem.training.global_batch
+    return -(-batch // (variant.expert * variant.microbatch)) if batch else problem.training.microbatches
+
+
+def quantum(problem: Problem) -> Fraction:
+    """Return the largest power of a tenth of which every byte count that memory depends on is a multiple."""
+    sizes = [decimal(problem.training.overhead_bytes)]
+    for graph in problem.graphs.values():
+        sizes += [decimal(edge.bytes) for edge in graph.edges]
+        for layer in graph.layers:
+            sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
+            sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
+    found = Fraction(1)
+    while any((size / found).denominator > 1 for size in sizes):
+        found /= 10
+    return found
+
+
+def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[Figures]]:
+    """Price a plan whose blocks are where its arrangement has them."""
+    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
+    costs, figures, first = Costs(problem, outer, rounding), [], 0
+    for at, stage in enumerate(plan.stages):
+        figures.append(costs.stage(at, first, first + len(stage.layers), stage.sharding.zero))
+        first += len(stage.layers)
+    return costs.objective(figures), figures
+
+
+def outer_choices(problem: Problem) -> Iterator[Outer]:
+    """Yield every outer choice that the rules allow, memory apart."""
+    choices = problem.choices
+    for variant, graph in problem.graphs.items():
+        width = variant.tensor * variant.context * variant.expert
+        pairs = [
+            (choices.tensor, variant.tensor),
+            (choices.expert, variant.expert),
+            (choices.context, variant.context),
+            (choices.microbatch, variant.microbatch),
+            (choices.variant_recompute, variant.recompute),
+            (None if choices.sequence is None else {choices.sequence}, variant.sequence),
+        ]
+        if not nests(problem.cluster, variant) or any(ok is not None and value not in ok for ok, value in pairs):
+            continue
+        for stages, replicas in product(range(1, len(graph) + 1), range(1, microbatches(problem, variant) + 1)):
+            fits = stages * replicas * width <= problem.cluster.devices
+            if not fits or (choices.stages is not None and stages not in choices.stages):
+                continue
+            if choices.replicas is None or replicas in choices.replicas:
+                yield Outer(variant, stages, replicas, "stage-major")
+                yield Outer(variant, stages, replicas, "replica-major")
+
+
+def best(problem: Problem, rounding: Rounding) -> Best:
+    """Try every plan of a problem."""
+    found = Best(None, None)
+    for outer in outer_choices(problem):
+        costs = Costs(problem, outer, rounding)
+        types = [zero for zero in problem.choices.zero if zero == 0 or _may_shard(problem, costs.ranks[0])]
+        layers = len(costs.layers)
+        for inner in combinations(range(1, layers), outer.stages - 1):
+            cuts = list(pairwise([0, *inner, layers]))
+            options = [
+                [(costs.stage(at, *run, zero), zero) for zero in types if _fits(costs, at, run, zero)]
+                for at, run in enumerate(cuts)
+            ]
+            for picked in product(*options):
+                objective = costs.objective([figures for figures, _ in picked])
+                if found.objective is None or objective < found.objective:
+                    found = Best(objective, plan_of(problem, outer, cuts, [zero for _, zero in picked]))
+    return found
+
+
+def _may_shard(problem: Problem, ranks: int) -> bool:
+    degrees = problem.choices.zero_degree
+    return ranks > 1 and (degrees is None or ranks in degrees)
+
+
+def _fits(costs: Costs, at: int, run: tuple[int, int], zero: int) -> bool:
+    return costs.stage(at, *run, zero).memory <= decimal(costs.cluster.hbm_bytes)
+
+
+def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], zeros: list[int]) -> Plan:
+    """Return the plan with these choices, everything else as the definition has it."""
+    variant, layers = outer.variant, problem.graphs[outer.variant].layers
+    width, ranks = variant.width, outer.replicas * variant.context * variant.expert
+    by_stage = outer.arrangement == "stage-major"
+    stages = [
+        Stage(
+            tuple(layer.id for layer in layers[first:end]),
+            at * width * (outer.replicas if by_stage else 1),
+            width,
+            variant.recompute,
+            Sharding("replicas", zero, ranks) if zero and ranks > 1 else Sharding(),
+        )
+        for at, ((first, end), zero) in enumerate(zip(cuts, zeros, strict=True))
+    ]
+    return Plan(
+        variant, outer.replicas, width * (1 if by_stage else outer.stages), tuple(stages), arrangement=outer.arrangement
+    )
+
+
+def plans(problem: Problem) -> Iterator[Plan]:
+    """Yield every plan of a problem that the rules allow, memory and side constraints apart."""
+    for outer in outer_choices(problem):
+        ranks = outer.replicas * outer.variant.context * outer.variant.expert
+        types = [zero for zero in problem.choices.zero if zero == 0 or _may_shard(problem, ranks)]
+        layers = len(problem.graphs[outer.variant])
+        for inner in combinations(range(1, layers), outer.stages - 1):
+            for zeros in product(types, repeat=outer.stages):
+                yield plan_of(problem, outer, list(pairwise([0, *inner, layers])), list(zeros))

@@ -1,0 +1,203 @@
+"""Random small problems and plans for preset `default`, made so that every rule and every term matters in many."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+import oracle_default as oracle
+
+from nest.cluster import Cluster, Level
+from nest.graph import Collective, Edge, Layer, LayerGraph
+from nest.plan import Plan
+from nest.presets import DEFAULT
+from nest.problem import Choices, Copies, Problem, Recompute, Training, Variant
+
+UNIT = 332_640
+"""Bytes of which all sizes are multiples: parts of small groups are whole, and times short decimals."""
+
+ZERO_SETS = (frozenset({0, 1, 2, 3}),) * 5 + tuple(map(frozenset, ({0, 3}, {0, 2}, {0, 1}, {3}, {1, 2}, {0})))
+
+
+@dataclass(frozen=True)
+class Size:
+    """Limits on a random problem."""
+
+    layers: int = 4
+    devices: int = 12
+    levels: int = 3
+    variants: int = 2
+    batch: int = 24
+
+
+SMALL = Size()
+
+
+def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Problem:
+    """Return the problem of a seed; ``ugly`` ones have figures that are no short decimals."""
+    rng = random.Random(seed)
+    cluster = _cluster(rng, size, ugly)
+    graphs = _graphs(rng, size, cluster, ugly)
+    training = _training(rng, size)
+    problem = Problem(f"seed {seed}", graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
+    return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
+
+
+def _ugly(rng: random.Random, value: float, ugly: bool) -> float:
+    return value * rng.uniform(0.5, 2) if ugly else value
+
+
+def _cluster(rng: random.Random, size: Size, ugly: bool) -> Cluster:
+    fanouts: list[int] = []
+    least = rng.choice([1, size.devices // 2 + 1])
+    while not fanouts or (len(fanouts) < size.levels and (prod(fanouts) < least or rng.random() < 0.3)):
+        fanout = rng.choice([1, 2, 2, 2, 2, 3, 3, 4, 5])
+        if prod(fanouts) * fanout > size.devices:
+            break
+        fanouts.append(fanout)
+    devices = prod(fanouts)
+    speeds = [rng.choice([1e6, 2e6, 5e6, 1e7, 4e7, 1e8, 1e9]) for _ in fanouts]
+    delays = [rng.choice([0, 0, 0.001, 0.002, 0.01, 0.05]) for _ in fanouts]
+    if rng.random() < 0.6:  # as networks mostly are: the outer, the slower
+        speeds, delays = sorted(speeds, reverse=True), sorted(delays)
+    levels = [
+        Level(fanout, _ugly(rng, speed, ugly), _ugly(rng, delay, ugly))
+        for fanout, speed, delay in zip(fanouts, speeds, delays, strict=True)
+    ]
+    absent = rng.randint(0, devices // 3) if rng.random() < 0.2 else 0
+    return Cluster(devices - absent, 1, tuple(levels), partial=absent > 0)
+
+
+def _graphs(rng: random.Random, size: Size, cluster: Cluster, ugly: bool) -> dict[Variant, LayerGraph]:
+    names = list(range(rng.choice([size.layers, size.layers, rng.randint(1, size.layers)])))
+    links = list(pairwise(names))
+    for _ in range(rng.choice([0, 0, 1, 3]) if len(names) > 2 else 0):
+        first, second = sorted(rng.sample(range(len(names)), 2))
+        links.append((names[first], names[second]))
+    style = _Style(
+        ugly, rng.random() < 0.3, rng.choice([20, 300, 2000]), rng.choice([1, 2, 8, 20]), rng.choice([1, 5, 20])
+    )
+    graphs: dict[Variant, LayerGraph] = {}
+    while not graphs or (len(graphs) < size.variants and rng.random() < 0.5):
+        variant = _variant(rng, cluster)
+        layers = tuple(style.layer(rng, name, variant) for name in names)
+        edges = tuple(Edge(source, target, style.tensor(rng)) for source, target in links)
+        graphs[variant] = LayerGraph.sort(layers, edges)
+    return graphs
+
+
+def _variant(rng: random.Random, cluster: Cluster) -> Variant:
+    """Return a variant that nests with the cluster, nearly always."""
+    while True:
+        widths = (rng.choice([1, 1, 1, 2, 2, 3, 4]), rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2]))
+        kind: Recompute = rng.choice(["none", "none", "selective", "full"])
+        variant = Variant(*widths, rng.random() < 0.2, rng.choice([1, 1, 2]), kind)
+        if (variant.width <= cluster.devices and oracle.nests(cluster, variant)) or rng.random() < 0.02:
+            return variant
+
+
+@dataclass(frozen=True)
+class _Style:
+    """What the figures of one model look like."""
+
+    ugly: bool
+    even: bool
+    millis: int
+    weights: int
+    edge: int
+
+    def layer(self, rng: random.Random, name: int, variant: Variant) -> Layer:
+        def time(part: float = 1.0) -> float:
+            if not self.even and rng.random() < 0.15:
+                return 0.0
+            millis = self.millis if self.even else rng.randint(1, self.millis)
+            return _ugly(rng, round(millis * part) / 1000, self.ugly)
+
+        weights = self.size(rng, self.weights)
+        experts = rng.choice([0, weights, rng.randint(0, weights // UNIT) * UNIT]) if variant.expert > 1 else 0
+        axes = [axis for axis in ("tensor", "context", "expert") if getattr(variant, axis) > 1]
+        return Layer(
+            name,
+            time(),
+            time(2),
+            weights,
+            self.size(rng, rng.choice([0, 1, self.weights])),
+            "",
+            experts,
+            self.size(rng, rng.choice([0, 0, 1, self.weights])),
+            0.0 if variant.recompute == "none" else time(0.5),
+            tuple(self.collective(rng, rng.choice(axes), variant) for _ in range(rng.choice([0, 1, 2])) if axes),
+        )
+
+    def collective(self, rng: random.Random, axis: str, variant: Variant) -> Collective:
+        kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring")
+        when = rng.choice(["forward", "backward", *(["recompute"] if variant.recompute != "none" else [])])
+        hidden = rng.choice([0, 0, 0, 0.01, 0.1])
+        return Collective(rng.choice(kinds), self.size(rng, self.edge), axis, when, hidden)  # type: ignore[arg-type]
+
+    def tensor(self, rng: random.Random) -> float:
+        return 0 if rng.random() < 0.15 else self.size(rng, self.edge)
+
+    def size(self, rng: random.Random, most: int) -> int:
+        return UNIT * (most if self.even else rng.randint(0, most))
+
+
+def _training(rng: random.Random, size: Size) -> Training:
+    many = rng.choice([1, 2, 3, *(rng.randint(4, size.batch) for _ in range(5))])
+    by_batch = rng.random() < 0.5
+    return Training(
+        0 if by_batch else many,
+        rng.choice(["sgd", "adam"]),
+        many if by_batch else 0,
+        rng.choice([None, None, Copies(6, 2), Copies(2, 1), Copies(0, 0)]),
+        rng.choice([0.0, 0.0, 0.25, 0.5, 1.0]),
+        rng.choice([0.0, 0.1]),
+        rng.choice([0, 0, UNIT, 0.5]),
+    )
+
+
+def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Cluster) -> Choices:
+    def maybe(*values: int) -> frozenset[int] | None:
+        if rng.random() < 0.9:
+            return None
+        return frozenset(rng.sample(values, rng.randint(1, len(values))))
+
+    kept = rng.choice(list(graphs))
+    choices = Choices(
+        replicas=maybe(*range(1, cluster.devices + 1)),
+        stages=maybe(*range(1, max(len(graph) for graph in graphs.values()) + 1)),
+        zero=rng.choice(ZERO_SETS),
+        zero_degree=rng.choice([None, None, None, None, frozenset({2, 3}), frozenset({4})]),
+    )
+    if rng.random() < 0.1:
+        choices = replace(choices, variant_recompute=frozenset({kept.recompute}))
+    if rng.random() < 0.1:
+        choices = replace(choices, tensor=frozenset({kept.tensor, 7}), sequence=kept.sequence)
+    return choices
+
+
+def _capacity(rng: random.Random, problem: Problem) -> float:
+    """Return bytes that just hold some stage of a random plan, or all of one, or are far more or less."""
+    plan = random_plan(rng.randrange(10**6), problem)
+    if plan.variant.width > problem.cluster.devices:
+        return 100 * UNIT
+    needs = [float(figures.memory) for figures in oracle.price(problem, plan, oracle.Rounding(6))[1]]
+    some = rng.choice([max(needs), max(needs), rng.choice(needs), min(needs) * rng.uniform(0.3, 1), 100 * max(needs)])
+    return max(1, round(some)) + rng.choice([0, 0, 0, 0.5])
+
+
+def random_plan(seed: int, problem: Problem) -> Plan:
+    """Return a plan that keeps to the places and widths of the definition; memory and choices may be broken."""
+    rng = random.Random(seed)
+    fitting = [variant for variant in problem.graphs if variant.width <= problem.cluster.devices]
+    variant = rng.choice(fitting or list(problem.graphs))
+    layers, room = len(problem.graphs[variant]), max(1, problem.cluster.devices // variant.width)
+    stages = rng.randint(1, min(layers, room))
+    cuts = [0, *sorted(rng.sample(range(1, layers), stages - 1)), layers]
+    most = max(1, min(room // stages, problem.microbatches(variant)))
+    outer = oracle.Outer(
+        variant, stages, rng.choice([1, most, rng.randint(1, most)]), rng.choice(["stage-major", "replica-major"])
+    )
+    return oracle.plan_of(problem, outer, list(pairwise(cuts)), [rng.randint(0, 3) for _ in range(stages)])

@@ -1,0 +1,136 @@
+"""Solver, judge and reference agree under preset `default`: as integers, on random problems small enough to try all."""
+
+from __future__ import annotations
+
+import oracle_default as oracle
+import pytest
+from random_default import SMALL, Size, random_plan, random_problem
+from random_problems import show_plan, show_problem
+
+from nest.constraints import AllowedDegrees, Constraint, CutsAt, EqualStages, MaxDevices, MemoryHeadroom, Pin, Together
+from nest.errors import InvalidProblem
+from nest.evaluate import evaluate
+from nest.problem import Problem
+from nest.result import Result, Status
+from nest.solve import solve
+
+TINY = Size(layers=3, devices=6, levels=2, variants=1, batch=6)
+LARGER = Size(layers=5, devices=16, levels=3, variants=2)
+LARGE = Size(layers=14, devices=120, levels=4, variants=4, batch=200)
+
+
+def check(problem: Problem) -> Result:
+    """Assert that `solve` finds the best objective there is, and a legal plan that has it."""
+    result = solve(problem)
+    rounding = oracle.Rounding(result.time.exponent)
+    best = oracle.best(problem, rounding)
+    shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
+    assert (result.plan is None) == (best.plan is None), shown
+    if result.plan is None or best.plan is None:
+        assert result.status is Status.INFEASIBLE, shown
+        assert result.reason, shown
+        return result
+    assert result.status is Status.OPTIMAL, shown
+    verdict, rival = evaluate(problem, result.plan), evaluate(problem, best.plan)
+    assert verdict.legal, shown
+    assert rival.legal, shown
+    assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
+    assert result.objective_ticks is not None
+    assert best.objective is not None
+    assert rival.objective_ticks is not None
+    assert result.objective_ticks <= rival.objective_ticks, shown
+    slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
+    assert abs(result.objective_ticks - best.objective) <= slack, shown
+    return result
+
+
+@pytest.mark.parametrize("seed", range(160))
+def test_small(seed: int) -> None:
+    """Every plan of a few layers on a few devices."""
+    check(random_problem(seed, SMALL))
+
+
+@pytest.mark.parametrize("seed", range(1000, 1025))
+def test_figures_that_are_no_short_decimals(seed: int) -> None:
+    """Figures of any length: no worse than the reference's plan, to the tick."""
+    check(random_problem(seed, SMALL, ugly=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 3000))
+def test_larger(seed: int) -> None:
+    """More layers and devices."""
+    check(random_problem(seed, LARGER, ugly=seed % 10 == 9))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_plan_is_better(seed: int) -> None:
+    """Where the reference is too slow, at least no random plan is better."""
+    problem = random_problem(seed, LARGE)
+    result = solve(problem)
+    for again in range(40):
+        plan = random_plan(again, problem)
+        verdict = evaluate(problem, plan)
+        if verdict.legal:
+            shown = f"{show_problem(problem)}\n{result}\nis worse than\n{show_plan(plan)}\n{verdict}"
+            assert result.objective_ticks is not None, shown
+            assert verdict.objective_ticks is not None, shown
+            assert result.objective_ticks <= verdict.objective_ticks, shown
+
+
+def constraints_of(problem: Problem) -> list[Constraint]:
+    """Return a local constraint of each kind that looks at something else."""
+    layers = next(iter(problem.graphs.values())).layers
+    return [
+        AllowedDegrees("stages", [1, 2]),
+        MaxDevices(max(1, problem.cluster.devices // 2)),
+        MemoryHeadroom(fraction=0.3),
+        Together([layer.id for layer in layers[-2:]]),
+        CutsAt([layers[0].id]),
+        EqualStages(),
+        Pin([0, problem.cluster.devices // 2], layer=layers[-1].id),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_local_side_constraints(seed: int) -> None:
+    """The best of the plans that keep a side constraint, of all that the reference can list."""
+    problem = random_problem(seed, TINY)
+    every = constraints_of(problem)
+    problem = problem.with_constraints(every[seed % len(every)])
+    result = solve(problem)
+    best: int | None = None
+    for plan in oracle.plans(problem):
+        verdict = evaluate(problem, plan)
+        if verdict.legal and verdict.objective_ticks is not None:
+            best = verdict.objective_ticks if best is None else min(best, verdict.objective_ticks)
+    assert result.objective_ticks == best, f"{show_problem(problem)}\n{result}"
+    assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_better_than(seed: int) -> None:
+    """A value one above the optimum is beaten by the optimum alone, and the optimum itself by nothing."""
+    problem = random_problem(seed, SMALL)
+    optimum = solve(problem).objective_ticks
+    if optimum is not None:
+        assert solve(problem, better_than=optimum + 1).objective_ticks == optimum
+        assert solve(problem, better_than=optimum).status is Status.NONE_BETTER
+
+
+def test_problems_are_of_all_kinds() -> None:
+    """The problems above have optima of every kind, and none."""
+    seen: dict[str, int] = {}
+    for seed in range(160):
+        try:
+            plan = solve(random_problem(seed, SMALL)).plan
+        except InvalidProblem:
+            continue
+        kinds = {"none"}
+        if plan is not None:
+            kinds = {f"zero {stage.sharding.zero}" for stage in plan.stages}
+            kinds |= {plan.arrangement, f"stages {len(plan.stages)}", f"replicas {min(plan.replicas, 2)}"}
+        for kind in kinds:
+            seen[kind] = seen.get(kind, 0) + 1
+    wanted = {"none", "stage-major", "replica-major", "stages 1", "stages 2", "stages 3", "replicas 1", "replicas 2"}
+    assert {kind for kind, count in seen.items() if count >= 2} >= wanted | {f"zero {zero}" for zero in range(4)}, seen

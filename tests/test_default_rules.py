@@ -1,0 +1,177 @@
+"""Each rule under preset `default` by itself: a plan that breaks only it, and the judge reports exactly it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nest.cluster import Cluster, Level
+from nest.evaluate import evaluate
+from nest.graph import Edge, Layer, LayerGraph
+from nest.plan import Plan, Sharding, Stage, over_replicas
+from nest.presets import DEFAULT
+from nest.problem import Choices, Problem, Training, Variant
+
+NARROW, WIDE, THREE, AGAIN = Variant(1), Variant(2), Variant(3), Variant(1, recompute="full")
+GRAPH = LayerGraph(
+    tuple(Layer(name, 1.0, 2.0, 10, 1) for name in "abcd"), (Edge("a", "b", 5), Edge("b", "c", 5), Edge("c", "d", 5))
+)
+PROBLEM = Problem(
+    "four layers on sixteen devices",
+    dict.fromkeys((NARROW, WIDE, THREE, AGAIN), GRAPH),
+    Cluster(16, 44, (Level(4, 100.0, 0.0), Level(4, 10.0, 0.0))),
+    Training(4),
+    Choices(
+        tensor=frozenset({1, 3}),
+        replicas=frozenset({1, 2, 4, 5}),
+        stages=frozenset({2, 3}),
+        zero=frozenset({0, 2}),
+        zero_degree=frozenset({2, 3, 4, 5}),
+        variant_recompute=frozenset({"none"}),
+    ),
+    DEFAULT,
+)
+"""A device holds 44 bytes: two layers need 2 * 20 + 2 of them with one microbatch in flight, and 44 with two.
+
+Over two ranks ZeRO-2 leaves 30 of the 40 bytes that do not move, and has 10 of gradients whole for a moment.
+"""
+
+
+def plan_of(
+    *cuts: int, replicas: int = 2, variant: Variant = NARROW, zeros: tuple[int, ...] = (0, 0, 0), degree: int = 2
+) -> Plan:
+    """Return a plan whose stages are neighbours, each beside its own replicas."""
+    ends = [*cuts, 4]
+    runs = list(zip([0, *cuts], ends, strict=True))
+    width = variant.width
+    stages = [
+        Stage(
+            tuple("abcd"[first:end]),
+            at * replicas * width,
+            width,
+            variant.recompute,
+            over_replicas(zeros[at], degree),
+        )
+        for at, (first, end) in enumerate(runs)
+    ]
+    return Plan(variant, replicas, width, tuple(stages), "stage-major")
+
+
+LEGAL = plan_of(2)
+SHARDED = plan_of(2, zeros=(2, 2))
+
+
+def with_stage(at: int, plan: Plan = LEGAL, **changes: object) -> Plan:
+    """Return a plan with something changed in one stage."""
+    stages = list(plan.stages)
+    stages[at] = replace(stages[at], **changes)  # type: ignore[arg-type]
+    return replace(plan, stages=tuple(stages))
+
+
+INSIDE = replace(
+    LEGAL,
+    replica_stride=2,
+    stages=tuple(
+        replace(stage, first_device=at * 4, devices=2, sharding=Sharding("stage", 2, 2))
+        for at, stage in enumerate(LEGAL.stages)
+    ),
+)
+BROKEN: dict[str, tuple[str, Plan]] = {
+    "width not allowed": ("variant", plan_of(2, variant=WIDE)),
+    "recomputation not allowed": ("variant", plan_of(2, variant=AGAIN)),
+    "unit beside groups of four": ("nesting", plan_of(2, variant=THREE)),
+    "layer left out": ("cover", with_stage(1, layers=("c",))),
+    "layer twice": ("cover", with_stage(1, layers=("b", "c", "d"))),
+    "stages swapped": ("order", replace(LEGAL, stages=(LEGAL.stages[1], LEGAL.stages[0]))),
+    "replicas not allowed": ("replicas", plan_of(2, replicas=3)),
+    "no replica": ("replicas", plan_of(2, replicas=0)),
+    "more replicas than microbatches": ("replicas", plan_of(2, replicas=5)),
+    "stages not allowed": ("stages", plan_of(1, 2, 3, zeros=(0,) * 4)),
+    "a stage recomputes": ("recompute", with_stage(0, recompute="full")),
+    "type not allowed": ("sharding", plan_of(2, zeros=(1, 0))),
+    "fewer ranks than hold copies": ("sharding", plan_of(2, replicas=4, zeros=(2, 2), degree=2)),
+    "inside the stage": ("sharding", INSIDE),
+    "block too wide": ("block", with_stage(1, devices=2)),
+    "gap between stages": ("placement", with_stage(1, first_device=3)),
+    "stages on the same devices": ("placement", with_stage(1, first_device=0)),
+    "gap between replicas": ("placement", replace(LEGAL, replica_stride=2)),
+    "last stage first": ("placement", replace(LEGAL, arrangement="replica-major-reversed")),
+    "stride of the other arrangement": ("placement", replace(LEGAL, arrangement="replica-major")),
+    "too many devices": ("devices", plan_of(1, 2, replicas=6)),
+    "too much memory": ("memory", plan_of(1)),
+}
+"""Case, the one rule it breaks, plan."""
+
+
+@pytest.mark.parametrize("plan", [LEGAL, SHARDED], ids=["plain", "sharded"])
+def test_legal_plan(plan: Plan) -> None:
+    """The plans that the cases start from break no rule."""
+    assert evaluate(PROBLEM, plan).violations == ()
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_one_broken_rule(case: str) -> None:
+    """The judge names the broken rule, and no other."""
+    rule, plan = BROKEN[case]
+    many = replace(PROBLEM, training=Training(8)).with_choices(replicas=None)
+    verdict = evaluate(many if case == "too many devices" else PROBLEM, plan)
+    assert {violation.rule for violation in verdict.violations} == {rule}, (case, verdict.violations)
+    assert all(violation.message for violation in verdict.violations)
+
+
+def test_load_out_of_range() -> None:
+    """Rings whose latencies leave the range of ticks for each microbatch break the rule `range`, and no other.
+
+    Layers of 3e-6 s ask for ticks of 1e-16 s or finer, of which 2^60 are 115 s at most. A ring over 1,021 devices, too
+    few or too many for halves, waits 1,020 times for 0.02 s, and under ZeRO-3 each of the four layers runs three.
+    """
+    graph = LayerGraph(tuple(Layer(name, 1e-6, 2e-6, 10, 1) for name in "abcd"), GRAPH.edges)
+    cluster = Cluster(1021, 1000, (Level(1021, 1e9, 0.02),))
+    problem = Problem("four layers", {NARROW: graph}, cluster, Training(1021), preset=DEFAULT)
+    for zero, broken in ((0, set()), (3, {"range"})):
+        plan = Plan(NARROW, 1021, 1, (Stage(tuple("abcd"), 0, 1, "none", over_replicas(zero, 1021)),), "stage-major")
+        assert {violation.rule for violation in evaluate(problem, plan).violations} == broken
+
+
+def test_memory_to_the_last_byte() -> None:
+    """The first stage needs 2 * 20 + 2 * 2 bytes: a device of 44 holds them, one of 43.9 does not."""
+    for hbm, broken in ((44, set()), (43.9, {"memory"})):
+        problem = replace(PROBLEM, cluster=replace(PROBLEM.cluster, hbm_bytes=hbm))
+        assert {violation.rule for violation in evaluate(problem, LEGAL).violations} == broken
+
+
+def test_degrees_are_those_of_all_copies() -> None:
+    """All ranks that hold copies, where such a degree is allowed and some sharding is."""
+    assert PROBLEM.copy_degrees(NARROW, 4) == (4,)
+    assert PROBLEM.copy_degrees(NARROW, 6) == ()
+    assert PROBLEM.copy_degrees(NARROW, 1) == ()
+    assert PROBLEM.copy_degrees(Variant(2, 2, 1), 2) == (4,)
+    assert PROBLEM.copy_ranks(Variant(2, 3, 2), 5) == (30, 10)
+    assert PROBLEM.with_choices(zero=frozenset({0})).copy_degrees(NARROW, 4) == ()
+
+
+@pytest.mark.parametrize(
+    ("variant", "found"),
+    [
+        (Variant(1), None),
+        (Variant(2), None),
+        (Variant(4, 2), None),
+        (Variant(3), (3, 4)),
+        (Variant(2, 3), (6, 4)),
+        (Variant(2, 1, 3), (6, 4)),
+        (Variant(16), None),
+    ],
+)
+def test_nesting(variant: Variant, found: tuple[int, int] | None) -> None:
+    """Units divide the groups below the whole, or are multiples of them."""
+    assert PROBLEM.unnested(variant) == found
+
+
+def test_every_rule_is_broken_here() -> None:
+    """The cases above break every rule of the formulation."""
+    formulation = (Path(__file__).resolve().parent.parent / "docs" / "formulation.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^### C\d+ (\w+)$", formulation, re.MULTILINE))
+    assert described == {rule for rule, _ in BROKEN.values()} | {"range"}
