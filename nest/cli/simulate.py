@@ -1,0 +1,110 @@
+"""``nest simulate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nest.cli.exits import ExitCode
+from nest.cli.options import PRESETS, json_option
+from nest.cli.output import check_files, print_json, screen
+from nest.cli.reading import problem_from
+from nest.errors import InvalidPlan
+
+if TYPE_CHECKING:
+    from nest.cost.schedules import Schedule
+    from nest.report.simulation import Played
+
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
+
+
+@click.command("simulate")
+@click.argument("plan_path", metavar="PLAN.json", type=click.Path(path_type=Path))
+@click.option("--problem", "problem_path", metavar="PROBLEM", required=True, type=click.Path(path_type=Path))
+@click.option("--preset", type=click.Choice(PRESETS), help="Price stages by this preset, not by the problem's.")
+@click.option("--schedule", type=click.Choice(SCHEDULES), help="Instead of the plan's own.")
+@click.option(
+    "--chunks", metavar="N", type=click.IntRange(min=2), help="Of each stage; interleaved only.  [default: 2]"
+)
+@click.option("--overlap", is_flag=True, help="Transfers leave the stage that receives free for other work.")
+@click.option(
+    "--weight-share",
+    metavar="X",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Part of the backward pass that takes gradients of weights; zb-h1 only.",
+)
+@click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write what Perfetto shows.")
+@json_option
+def simulate_command(
+    *,
+    plan_path: Path,
+    problem_path: Path,
+    preset: str | None,
+    schedule: str | None,
+    chunks: int | None,
+    overlap: bool,
+    weight_share: float,
+    trace: Path | None,
+    as_json: bool,
+) -> int:
+    """Play a plan, pass by pass, with the loads and transfers that the judge finds.
+
+    Says how long each stage works and waits, and what an iteration takes beside what formulas say. Exits with 3 if the
+    plan breaks a rule.
+    """
+    check_files(problem_path, {"--trace": trace})
+    asked = schedule, chunks
+    played = _played(plan_path, problem_path, preset, asked, weight_share=weight_share, overlapped=overlap)
+    if trace is not None:
+        from nest.files.disk import write_text
+        from nest.report.trace import trace_text
+
+        write_text(trace, trace_text(played.run, played.evaluation.scale.time))
+    if as_json:
+        from nest.report.simulation import simulation_document
+
+        print_json(simulation_document(played))
+    else:
+        from nest.report.simulation import simulation_text
+
+        click.echo(simulation_text(played, screen()))
+    return ExitCode.OK if played.evaluation.legal else ExitCode.INFEASIBLE
+
+
+def _played(
+    plan_path: Path,
+    problem_path: Path,
+    preset: str | None,
+    schedule: tuple[str | None, int | None],
+    *,
+    weight_share: float,
+    overlapped: bool,
+) -> Played:
+    from nest.evaluate import evaluate
+    from nest.files import read_plan
+    from nest.report.simulation import Played
+    from nest.simulate import pipeline_of, simulate
+
+    problem = problem_from(problem_path, preset, ())
+    plan = read_plan(plan_path)
+    asked = _schedule(schedule[0] or plan.schedule, schedule[1])
+    try:
+        evaluation = evaluate(problem, plan)
+        pipeline = pipeline_of(problem, plan, evaluation, weight_share=weight_share, overlapped=overlapped)
+    except InvalidPlan as error:
+        raise error.at(str(plan_path)) from None
+    return Played(problem, plan, evaluation, simulate(pipeline, asked))
+
+
+def _schedule(name: str, chunks: int | None) -> Schedule:
+    from nest.cost.schedules import schedule_named
+
+    if name == "interleaved":
+        return schedule_named(name, chunks or 2)
+    if chunks is not None:
+        raise click.UsageError(f"--chunks goes with --schedule interleaved, not with {name}")
+    return schedule_named(name)

@@ -1,0 +1,174 @@
+"""A plan as a pipeline to be played, with the loads and transfers that the judge found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+import numpy as np
+
+from nest.cost.collectives import transfer_s
+from nest.cost.exchanges import Exchanges
+from nest.errors import InvalidPlan, InvalidProblem
+from nest.evaluate import Evaluation, StageFigures
+from nest.graph import LayerGraph
+from nest.plan import Plan
+from nest.problem import Problem
+from nest.simulate.pipeline import Pipeline, StageTimes
+from nest.units import Number
+
+WEIGHT_SHARE = 0.5
+"""Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
+
+
+def pipeline_of(
+    problem: Problem,
+    plan: Plan,
+    evaluation: Evaluation,
+    *,
+    weight_share: float = WEIGHT_SHARE,
+    overlapped: bool = False,
+) -> Pipeline:
+    """Return the pipeline of one replica, whose stages take what they take in the slowest replica.
+
+    The loads are exactly those of the judge. How they divide into transfers, passes and recomputation follows from the
+    layers. Where the preset prices single edges, a transfer is what the judge adds to the layers for it: nothing where
+    a recomputation hides it. Exchanges of sharding are part of the passes that they serve.
+
+    Parameters
+    ----------
+    evaluation
+        The judge's, of this plan.
+    weight_share
+        Part of the backward pass of the layers that takes gradients of weights; only ZB-H1 sees it.
+    overlapped
+        See `Pipeline`.
+
+    Raises
+    ------
+    InvalidPlan
+        If the plan is so broken that it has no price.
+    InvalidProblem
+        If ``weight_share`` is no part.
+    """
+    if not 0 <= weight_share <= 1:
+        raise InvalidProblem("weight share", f"{weight_share}", "give a number from 0 to 1")
+    if not evaluation.stages:
+        broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
+        raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    graph = problem.graphs[plan.variant]
+    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
+    stages = tuple(
+        _Judged(problem, plan, graph, evaluation, at, end - len(plan.stages[at].layers), end).times(weight_share)
+        for at, end in enumerate(ends)
+    )
+    microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
+    wrap = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else 0
+    return Pipeline(stages, microbatches, wrap, overlapped)
+
+
+def sync_of(problem: Problem, evaluation: Evaluation) -> int:
+    """Return the ticks of gradient synchronisation that follow the pipeline, once per iteration."""
+    counted = evaluation.stages if problem.preset.sync_all_stages else evaluation.stages[:1]
+    return max(stage.sync for stage in counted)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A stage with the layers ``[first, end)``, and how its judged figures divide."""
+
+    problem: Problem
+    plan: Plan
+    graph: LayerGraph
+    evaluation: Evaluation
+    at: int
+    first: int
+    end: int
+
+    @property
+    def figures(self) -> StageFigures:
+        return self.evaluation.stages[self.at]
+
+    def times(self, weight_share: float) -> StageTimes:
+        gathered, scattered = self._exchanged()
+        recompute = self._recompute()
+        receive, gradient = self._transfers(recompute)
+        layers = self.figures.backward - gradient - recompute
+        return StageTimes(
+            forward=self.figures.forward - receive + gathered,
+            backward=layers + self.figures.sharding - gathered,
+            weight=int(layers * Fraction(weight_share)) + scattered,
+            recompute=recompute,
+            receive=receive,
+            receive_gradient=gradient,
+        )
+
+    def _ticks(self, name: str) -> int:
+        layers = self.graph.layers[self.first : self.end]
+        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in layers)
+
+    def _recompute(self) -> int:
+        """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
+        if self.problem.preset.recompute == "variant":
+            return self._ticks("recompute_s")
+        return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
+
+    @property
+    def _stage_recomputes(self) -> bool:
+        return self.plan.stages[self.at].recompute == "full"
+
+    def _transfers(self, recompute: int) -> tuple[int, int]:
+        """Return what the stage receives forward and backward."""
+        if self.problem.preset.transfers == "edges":
+            waits = self.figures.forward - self._ticks("forward_s")
+            return waits, self.figures.backward - recompute - self._ticks("backward_s")
+        levels, last = self.figures.levels, self.at + 1 == len(self.plan.stages)
+        receive = self._hop(levels.entry, self.first) if self.at > 0 else 0
+        return receive, 0 if last else self._hop(levels.exit, self.end)
+
+    def _hop(self, level: int, cut: int) -> int:
+        return _hop(self.problem, self.evaluation, level, float(sum(_alive(self.graph, cut))))
+
+    def _exchanged(self) -> tuple[int, int]:
+        """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
+
+        Type 2 scatters gradients; type 3 also gathers weights for the forward pass. Where the preset gathers them for
+        the backward pass, too, each exchange has a part by its bytes.
+        """
+        sharding, zero = self.figures.sharding, self.plan.stages[self.at].sharding.zero
+        if zero < 3:
+            return 0, sharding
+        if self.problem.preset.sharding == "stage":
+            return sharding // 2, sharding - sharding // 2
+        gathered = sharding // (2 + self.problem.training.held.gradients)
+        return gathered, sharding - 2 * gathered
+
+
+def _alive(graph: LayerGraph, cut: int) -> Iterator[Number]:
+    """Yield the bytes of each tensor alive across a cut."""
+    largest: dict[int, Number] = {}
+    for (source, target), edge in zip(graph.places, graph.edges, strict=True):
+        if source < cut <= target:
+            largest[source] = max(largest.get(source, 0), edge.bytes)
+    yield from largest.values()
+
+
+def _hop(problem: Problem, evaluation: Evaluation, level: int, size: float) -> int:
+    seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
+    return evaluation.scale.time.ticks(seconds)
+
+
+def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
+    """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
+    cuts = list(accumulate(len(stage.layers) for stage in plan.stages[:-1]))
+    apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
+    here, there = (plan.stages[at].first_device + apart for at in (0, -1))
+    levels = set(problem.cluster.spans(here, there).tolist())
+    if problem.preset.transfers == "cut":
+        size = max(float(sum(_alive(graph, cut))) for cut in cuts)
+        return max(_hop(problem, evaluation, level, size) for level in levels)
+    size = max((float(each) for cut in cuts for each in _alive(graph, cut)), default=0.0)
+    ticks = evaluation.scale.time.ticks
+    return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)
