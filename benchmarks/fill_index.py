@@ -3,7 +3,8 @@
     python benchmarks/fill_index.py [--only TEXT] [--instances FOLDER]
 
 The optimum under preset ``artifact`` without sharding was found by another method; it is checked, not replaced. Those
-under preset ``paper``, without and with ZeRO, are written, but only where the solver proves them.
+under preset ``paper``, without and with ZeRO, are written, but only where the solver proves them. Training runs have
+one optimum, under preset ``default``, with its plan and the time that the proof took.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from measure import ROOT
 
 from nest.files import apply_settings, read_problem
+from nest.plan import Plan
 from nest.presets import preset_named
 from nest.result import Result, Status
+from nest.runs import problem_of, read_run
 from nest.solve import solve
 
 WITHIN = 1e-9
@@ -54,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
 def fill(entry: dict[str, Any], folder: Path) -> list[str]:
     """Fill in the optima of an entry of the index, in place, and return what is wrong."""
     path, optimum = folder / entry["file"], entry["optimum"]
+    if "default" in optimum:
+        return fill_run(path, optimum)
     faults = check(path, optimum["artifact"])
     for name, (preset, setting) in FILLED.items():
         result = solved(path, preset, setting)
@@ -63,6 +70,35 @@ def fill(entry: dict[str, Any], folder: Path) -> list[str]:
             optimum[name] = None
             faults.append(f"{path.name}: {name}: {result.status.value}: {result.reason}")
     return faults
+
+
+def fill_run(path: Path, optimum: dict[str, Any]) -> list[str]:
+    """Fill in the optimum of a training run."""
+    begin = time.perf_counter()
+    result = solve(problem_of(read_run(path)).problem)
+    optimum["default"] = None
+    if result.status is not Status.OPTIMAL or result.plan is None:
+        return [f"{path.name}: default: {result.status.value}: {result.reason}"]
+    wall_s = round(time.perf_counter() - begin, 1)
+    optimum["default"] = {
+        "settings": [],
+        "objective_s": result.objective_s,
+        "plan": plan_facts(result.plan),
+        "wall_s": wall_s,
+    }
+    return []
+
+
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """Return what sets a plan apart, without its places."""
+    return {
+        **asdict(plan.variant),
+        "stages": len(plan.stages),
+        "replicas": plan.replicas,
+        "arrangement": plan.arrangement,
+        "zero": sorted({stage.sharding.zero for stage in plan.stages}),
+        "layers": [len(stage.layers) for stage in plan.stages],
+    }
 
 
 def check(path: Path, known: dict[str, Any] | None) -> list[str]:

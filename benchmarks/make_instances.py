@@ -106,15 +106,18 @@ def write_instances(inputs: Path, out: Path, optima: Path | None = None) -> None
     """
     instances = sorted(map(instance_of, inputs.glob("*__*.json")), key=lambda instance: instance.file)
     index = out / "index.json"
-    known = {entry["file"]: entry["optimum"] for entry in json.loads(index.read_text())} if index.exists() else {}
+    before = json.loads(index.read_text()) if index.exists() else []
+    known = {entry["file"]: entry["optimum"] for entry in before}
     values = json.loads(optima.read_text()) if optima else {}
-    entries = []
+    made = {instance.file for instance in instances}
+    entries = [entry for entry in before if entry["file"] not in made]  # runs, which are written by hand
     for instance in instances:
         (out / instance.file).write_text(instance.text, encoding="utf-8")
         optimum = {"artifact": None, "paper": None, "paper_zero": None} | known.get(instance.file, {})
         if Path(instance.input).stem in values:
             optimum["artifact"] = artifact_optimum(values[Path(instance.input).stem])
         entries.append(instance.entry(optimum))
+    entries.sort(key=lambda entry: str(entry["file"]))
     index.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
 
 

@@ -20,13 +20,18 @@ from nest.files import apply_settings, problem_schema, read_problem
 from nest.presets import ARTIFACT, PAPER, Preset
 from nest.problem import Problem
 from nest.result import Status
+from nest.runs import problem_of, read_run
 from nest.solve import solve
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTANCES = ROOT / "instances"
 INDEX: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
 
-each_instance = pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"])
+PROBLEMS = [entry for entry in INDEX if "default" not in entry["optimum"]]
+RUNS = [entry for entry in INDEX if "default" in entry["optimum"]]
+
+each_instance = pytest.mark.parametrize("entry", PROBLEMS, ids=lambda entry: entry["file"])
+each_run = pytest.mark.parametrize("entry", RUNS, ids=lambda entry: entry["file"])
 
 
 def input_of(entry: dict[str, Any]) -> str:
@@ -47,9 +52,9 @@ def without_names(problem: Problem) -> Problem:
 
 
 def test_index_is_complete() -> None:
-    """The index names every file, in order, and no other: five models at five sizes, and five problems on H100."""
-    files = [entry["file"] for entry in INDEX]
-    assert files == sorted(path.name for path in INSTANCES.glob("*.toml"))
+    """The index names every file, in order, and no other: five models at five sizes, five on H100, and runs."""
+    assert [entry["file"] for entry in INDEX] == sorted(path.name for path in INSTANCES.glob("*.toml"))
+    files = [entry["file"] for entry in PROBLEMS]
     assert sum("_tpuv4_" in file for file in files) == 25
     assert sum("_h100_" in file for file in files) == 5
 
@@ -82,6 +87,34 @@ def test_optimum_is_reproduced(entry: dict[str, Any], name: str, preset: Preset,
     assert result.objective_s == pytest.approx(optimum["objective_s"], rel=1e-9)
 
 
+@each_run
+def test_index_describes_runs(entry: dict[str, Any]) -> None:
+    """The index agrees with the file, and says where shape and sizes are from."""
+    path = INSTANCES / entry["file"]
+    run = read_run(path)
+    assert run.name == path.stem
+    assert run.hardware.cluster.devices == entry["devices"] == int(path.stem.rpartition("_")[2])
+    assert run.source == entry["source"]
+    assert run.model.name == entry["model"]
+    assert path.read_text().startswith(f"# {entry['model']} on {entry['devices']} ")
+    assert tomllib.loads(path.read_text())["model"]["source"].startswith("arXiv ")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(each, marks=[pytest.mark.slow] if each["devices"] > 64 else [], id=each["file"]) for each in RUNS],
+)
+def test_optimum_of_a_run_is_reproduced(entry: dict[str, Any]) -> None:
+    """The solver proves the optimum of each run, and finds the plan that the index states."""
+    result = solve(problem_of(read_run(INSTANCES / entry["file"])).problem)
+    known, plan = entry["optimum"]["default"], result.plan
+    assert result.status is Status.OPTIMAL
+    assert plan is not None
+    assert result.objective_s == pytest.approx(known["objective_s"], rel=1e-9)
+    assert len(plan.stages) == known["plan"]["stages"]
+    assert plan.replicas == known["plan"]["replicas"]
+
+
 @needs_artifact_data
 @each_instance
 def test_equal_to_the_input(entry: dict[str, Any]) -> None:
@@ -105,6 +138,6 @@ def test_written_by_the_script(tmp_path: Path) -> None:
     shutil.copy(INSTANCES / "index.json", tmp_path)
     script = [sys.executable, "benchmarks/make_instances.py", str(ARTIFACT_DATA / "inputs"), "--out", str(tmp_path)]
     subprocess.run(script, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
-    for path in INSTANCES.iterdir():
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
-    assert len(list(tmp_path.iterdir())) == len(list(INSTANCES.iterdir()))
+    for name in ["index.json", *(entry["file"] for entry in PROBLEMS)]:
+        assert (tmp_path / name).read_bytes() == (INSTANCES / name).read_bytes(), name
+    assert len(list(tmp_path.iterdir())) == len(PROBLEMS) + 1

@@ -11,37 +11,7 @@ from nest.cli.asked import AskedPlan, asked_model
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import print_json, screen
-
-FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
-WHOLE = click.IntRange(min=1)
-
-
-def _model_options(command: Any) -> Any:
-    """Add where the model comes from: a file, or a family and its numbers."""
-    for name, meaning in reversed(_MEANING.items()):
-        option = f"--{name.replace('_', '-')}"
-        command = click.option(option, name, metavar="N", type=WHOLE, help=f"With --family: {meaning}.")(command)
-    family = click.option("--family", type=click.Choice(FAMILIES), help="Instead of a file.")
-    model = click.option(
-        "--model",
-        "model_path",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="A model file: config.json, arguments of Megatron-LM, and others. Widths that it gives are taken from it.",
-    )
-    return model(family(command))
-
-
-_MEANING = {
-    "layers": "layers",
-    "hidden": "width of the model",
-    "heads": "heads",
-    "kv_heads": "key-value heads",
-    "ffn": "width of the MLP",
-    "vocab": "tokens of the vocabulary (also for files that leave them to a tokenizer)",
-    "experts": "routed experts of a layer",
-    "top_k": "experts that a token passes",
-}
+from nest.cli.run_options import WHOLE, model_options
 
 
 def _plan_options(command: Any) -> Any:
@@ -64,7 +34,7 @@ def _plan_options(command: Any) -> Any:
 
 
 @click.command("estimate")
-@_model_options
+@model_options
 @click.option("--cluster", "cluster_source", metavar="NAME:N", required=True, help="A cluster, or its file.")
 @_plan_options
 @click.option("--sequence-parallel/--no-sequence-parallel", default=False, help="Share the sequence over --tensor.")

@@ -21,12 +21,27 @@ def json_option(command: Command) -> Command:
 
 def problem_options(command: Command) -> Command:
     """Add the argument PROBLEM and what changes the problem that is read: ``--preset`` and ``--set``."""
+    return _change_options(_problem_argument(required=True)(command))
+
+
+def optional_problem_options(command: Command) -> Command:
+    """Add the same, where other options may stand for the argument."""
+    return _change_options(_problem_argument(required=False)(command))
+
+
+def _problem_argument(*, required: bool) -> Callable[[Command], Command]:
+    metavar = "PROBLEM" if required else "[PROBLEM]"
+    kind = click.Path(path_type=Path)
+    return click.argument("problem_path", metavar=metavar, required=required, type=kind)
+
+
+def _change_options(command: Command) -> Command:
+    """Add what changes the problem that is read."""
     for option in (
         click.option(
             "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Change a choice, as in --set zero=none."
         ),
         click.option("--preset", type=click.Choice(PRESETS), help="Price plans by this preset, not by the problem's."),
-        click.argument("problem_path", metavar="PROBLEM", type=click.Path(path_type=Path)),
     ):
         command = option(command)
     return command

@@ -17,6 +17,7 @@ from nest.cli.evaluate import evaluate_command
 from nest.cli.exits import FAILURES, ExitCode
 from nest.cli.frontier import frontier_command
 from nest.cli.show import show_command
+from nest.cli.simulate import simulate_command
 from nest.cli.solve import solve_command
 from nest.cli.validate import validate_command
 from nest.cli.versions import versions_command
@@ -29,6 +30,7 @@ COMMANDS = (
     evaluate_command,
     frontier_command,
     show_command,
+    simulate_command,
     solve_command,
     validate_command,
     versions_command,

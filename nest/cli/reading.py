@@ -15,29 +15,62 @@ if TYPE_CHECKING:
     from nest.families import Description
     from nest.problem import Problem
     from nest.result import Report, Result
+    from nest.runs import Posed
     from nest.solve import Backend
 
 
 def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
-    """Read a problem, with the preset and the settings that were typed.
+    """Read a problem, or the run that poses one, with the preset and the settings that were typed.
 
     Raises
     ------
     InvalidProblem
         Naming the file; also if its times cannot be counted in ticks.
     """
+    from nest.files import read_problem
+
+    posed = posed_from(path)
+    return changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
+
+
+def posed_from(path: Path) -> Posed | None:
+    """Pose the problem of a run file, or return None if the file is none.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the file.
+    """
+    from nest.runs import is_run, problem_of, read_run
+
+    if not is_run(path):
+        return None
+    run = read_run(path)
+    try:
+        return problem_of(run)
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+
+
+def changed(problem: Problem, preset: str | None, settings: Sequence[str], source: str) -> Problem:
+    """Return a problem with the preset and the settings that were typed.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the source; also if its times cannot be counted in ticks.
+    """
     from nest.cost.scale import scale_of
-    from nest.files import apply_settings, read_problem
+    from nest.files import apply_settings
     from nest.presets import preset_named
 
-    problem = read_problem(path)
     if preset is not None:
         problem = problem.with_preset(preset_named(preset))
     problem = apply_settings(problem, settings)
     try:
         scale_of(problem)
     except InvalidProblem as error:
-        raise error.at(str(path)) from None
+        raise error.at(source) from None
     return problem
 
 

@@ -137,7 +137,15 @@ class LocalConstraint(Constraint):
     """A constraint that each outer choice and each stage keeps or breaks by itself.
 
     A class overrides what it needs, the first that suffices: the less a hook looks at, the faster the search.
+
+    Attributes
+    ----------
+    looks_at_replicas
+        Whether `admits_place` looks at the number of replicas or at the stride between them, and not only at where a
+        stage stands in replica 0. If none does, plans that differ in these are searched together.
     """
+
+    looks_at_replicas: ClassVar[bool] = True
 
     def device_limit(self, problem: Problem) -> int:
         """Return how many devices a plan may use, counted from device 0 on."""

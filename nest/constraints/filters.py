@@ -72,6 +72,11 @@ class Filters:
         """Whether some constraint looks at where a stage stands."""
         return bool(self._places)
 
+    @property
+    def by_replicas(self) -> bool:
+        """Whether some constraint looks at where the stages of other replicas than the first stand."""
+        return any(each.looks_at_replicas for each in self._places)
+
     @cached_property
     def devices(self) -> int:
         """How many devices a plan may use, counted from device 0 on."""

@@ -126,6 +126,7 @@ class Pin(LocalConstraint):
     stage: int | None = None
 
     kind: ClassVar[str] = "pin"
+    looks_at_replicas: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if (self.layer is None) == (self.stage is None):

@@ -11,6 +11,7 @@ from nest.errors import InvalidProblem
 
 MEGATRON_CORE = Framework(
     "megatron-core",
+    scatter_gather=False,  # whole tensors cross boundaries, unless the sequence is shared
     loss_moved=(6.0, 6.0),  # the fused loss reads the logits twice, and writes gradients in their place
     logit_kept=2.0,
     logit_bytes=2.0,

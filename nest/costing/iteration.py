@@ -200,6 +200,7 @@ class _Plan:
         if self.gathers and self.ranks > 1:
             taxed = OVERLAP_TAX * sum(2 * self.gathered_s(block) + self.reduced_s(block) for block in blocks)
             backward += taxed + self.gathered_s(blocks[0])
+        backward += self.scattered_s(blocks, backward)
         return StageTime(forward, backward, repeated, self.transfer_s(blocks), exposed)
 
     def left(self, each: Collective) -> float:
@@ -221,6 +222,14 @@ class _Plan:
         if not self.gathers:
             return 0.0
         return self._spread("reduce-scatter", block, self.recipe.reduced)
+
+    def scattered_s(self, blocks: Sequence[LayerCost], backward_s: float) -> float:
+        """Return what is left of spreading gradients after each microbatch, where nobody keeps all of them (type 2)."""
+        if self.layout.zero != 2:
+            return 0.0
+        seconds = sum(self._spread("reduce-scatter", block, self.recipe.reduced) for block in blocks)
+        hidden = min(seconds, backward_s) if self.setting.framework.hides_gradients else 0.0
+        return seconds + (OVERLAP_TAX - 1) * hidden
 
     def _spread(self, kind: str, block: LayerCost, each: float) -> float:
         seconds = 0.0
@@ -266,7 +275,8 @@ class _Plan:
                 continue
             part = spread and not (self.layout.zero == 1 and self.setting.framework.sums_whole)
             kind = "reduce-scatter" if part else "all-reduce"
-            summed += self.network.seconds(kind, self.recipe.reduced * count, axis)
+            if self.layout.zero != 2:  # spread with every microbatch
+                summed += self.network.seconds(kind, self.recipe.reduced * count, axis)
             gathered += self.network.seconds("all-gather", self.recipe.gathered * count, axis) if spread else 0.0
         if self.setting.framework.hides_gradients:
             # the last chunk's gradients have nothing left to hide behind

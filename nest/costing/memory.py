@@ -177,7 +177,7 @@ def stage_memory(
         gradients=_bytes(recipe.gradients, sharding.share(parameters, 2)),
         optimizer=_bytes(recipe.optimizer * (1 - offloaded), sharding.share(parameters, 1)),
         activations=_activations(blocks, kept, position),
-        working=_working(blocks, recompute, recipe, gathers=sharding.zero == 3 and position.stages == 1)
+        working=_working(blocks, recompute, recipe, _whole(position, recipe, sharding))
         + _bytes(recipe.gathered, spare)
         + _held(parameters, position, recipe, sharding),
         stepping=_bytes(recipe.stepped, sharding.share(parameters, 1)),
@@ -192,16 +192,28 @@ def _activations(blocks: Sequence[LayerCost], kept: Sequence[int], position: Pos
     return ceil((sum(kept) - ending) * position.in_flight) + ending
 
 
-def _working(blocks: Sequence[LayerCost], recompute: Sequence[Recompute], recipe: Recipe, *, gathers: bool) -> int:
+def _whole(position: Position, recipe: Recipe, sharding: Sharding) -> float:
+    """Return the bytes of each parameter of a block that are whole for a moment while it runs, though they are spread.
+
+    Gradients are before they are spread (type 2), and gathered weights, too (type 3).
+    """
+    if sharding.ranks == 1 or sharding.zero < 2:
+        return 0.0
+    if sharding.zero == 2:
+        return recipe.gradients
+    return recipe.gathered + recipe.gradients if position.stages == 1 else 0.0
+
+
+def _working(blocks: Sequence[LayerCost], recompute: Sequence[Recompute], recipe: Recipe, whole: float) -> int:
     """Return the most that a backward pass needs on top of what the forward pass kept.
 
-    A block needs what it computes again, gradients of activations, and weights gathered for it; what the blocks behind
-    it kept is free by then.
+    A block needs what it computes again, gradients of activations, and what is ``whole`` of its parameters, in bytes of
+    each; what the blocks behind it kept is free by then.
     """
     most = freed = 0
     for block, kind in zip(reversed(blocks), reversed(recompute), strict=True):
         again = block.kept.none - block.kept.of(kind)
-        gathered = _bytes(recipe.gathered + recipe.gradients, block.parameters.total) if gathers else 0
+        gathered = _bytes(whole, block.parameters.total)
         spare = 0 if block.repeats else _bytes(recipe.gathered, sum(block.spare))
         most = max(most, again + block.working_bytes + gathered + spare - freed)
         freed += block.kept.of(kind)

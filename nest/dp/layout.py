@@ -102,7 +102,15 @@ class LevelClasses:
         return cls(list(ids), renamed.reshape(codes.shape[1:]))
 
 
-def layouts(problem: Problem, width: int, replicas: int, sizes: range, *, apart: bool = False) -> Iterator[Layout]:
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Whether side constraints tell strides apart after which replicas start alike, and places that look alike."""
+
+    strides: bool = False
+    places: bool = False
+
+
+def layouts(problem: Problem, width: int, replicas: int, sizes: range, apart: Apart | None = None) -> Iterator[Layout]:
     """Yield every layout of replicas, lowest height first.
 
     Parameters
@@ -110,16 +118,17 @@ def layouts(problem: Problem, width: int, replicas: int, sizes: range, *, apart:
     sizes
         How many blocks a replica may take.
     apart
-        No two strides and no two places are alike, because side constraints look at places.
+        What side constraints tell apart; nothing by default.
     """
+    apart = apart or Apart()
     strides = np.array(sizes, dtype=np.int64)
     last = (replicas - 1) * strides * width
     heights = problem.cluster.spans(np.zeros_like(last), last) + 1
     for height in distinct(heights).tolist():
-        for offsets, alike in _patterns(problem, width, replicas, strides[heights == height], apart=apart):
+        for offsets, alike in _patterns(problem, width, replicas, strides[heights == height], apart=apart.strides):
             budget = alike[-1]
             longest = budget + 1  # a longer cycle is never completed
-            cycle = longest if apart else min(_cycle(problem, offsets, width), longest)
+            cycle = longest if apart.places else min(_cycle(problem, offsets, width), longest)
             ends = tuple(sorted({stride % cycle for stride in alike}))
             yield Layout(problem, width, offsets, cycle, ends, budget, height)
 

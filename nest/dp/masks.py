@@ -91,7 +91,7 @@ def roles(tables: VariantTables | GroupedTables, stages: int, replicas: int) -> 
     filters = tables.filters
     if not (filters.by_stage or filters.by_place):
         return [Role()] * stages
-    known = replicas if filters.by_place else 0
+    known = replicas if filters.by_replicas else 0
     return [Role(stages, position, known) for position in range(1, stages + 1)]
 
 

@@ -208,13 +208,13 @@ def _admitted(tables: VariantTables, stages: Ints, replicas: Ints) -> np.ndarray
     """Return which outer choices the side constraints admit, and are useful.
 
     Of the admitted replicas the least number with each number of microbatches is, as in `useful_replicas`; where a
-    constraint looks at places, all are, since it may prefer those of more replicas.
+    constraint looks at replicas, all are, since it may prefer those of more replicas.
     """
     filters, microbatches, seen = tables.filters, tables.problem.training.microbatches, set[tuple[int, int]]()
     admitted = np.zeros(len(stages), dtype=bool)
     for at, (count, copies) in enumerate(zip(stages.tolist(), replicas.tolist(), strict=True)):
         key = (count, -(-microbatches // copies))
-        if (filters.by_place or key not in seen) and filters.outer(Outer(tables.variant, count, copies)):
+        if (filters.by_replicas or key not in seen) and filters.outer(Outer(tables.variant, count, copies)):
             seen.add(key)
             admitted[at] = True
     return admitted

@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 
-from nest.dp.layout import Layout, layouts
+from nest.dp.layout import Apart, Layout, layouts
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, least_blocks
 from nest.dp.placing import Placing
 from nest.dp.profile import boundary_levels, replica_offsets, shifted_spans
@@ -61,8 +61,9 @@ class ShardedSearch:
         """Offer the best plan of an outer choice to the incumbent, if it is better."""
         least = int(least_blocks(self.problem, self.tables.width, np.array([choice.stages]))[0])
         sizes = range(least, self.tables.devices // self.tables.width // choice.replicas + 1)
-        apart = self.tables.filters.by_place
-        for layout in layouts(self.problem, self.tables.width, choice.replicas, sizes, apart=apart):
+        filters = self.tables.filters
+        apart = Apart(strides=filters.by_replicas, places=filters.by_place)
+        for layout in layouts(self.problem, self.tables.width, choice.replicas, sizes, apart):
             self.watch.check()
             relaxation = self._relaxation(self.incumbent.load_cap(choice.rounds))
             share = self._largest_share(relaxation, layout, choice)

@@ -223,7 +223,7 @@ class UniformSearch:
         replicas says nothing about another.
         """
         stages = len(steps)
-        if stages in self._least or self.tables.filters.by_place:
+        if stages in self._least or self.tables.filters.by_replicas:
             return
         if not self.problem.preset.all_replicas:
             self._least[stages] = int(rows.last_row(steps).min())

@@ -1,0 +1,14 @@
+"""From a real model and a real cluster to a problem: which variants there are, and what each costs.
+
+A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_of` poses the problem under preset
+``default``, with the costs of `nest.costing`; `read_run` reads a run from a file.
+"""
+
+from nest.runs.clusters import effective_cluster
+from nest.runs.layouts import plan_of
+from nest.runs.pose import Posed, problem_of
+from nest.runs.run import Run
+from nest.runs.run_file import is_run, read_run
+from nest.runs.variants import LeftOut
+
+__all__ = ["LeftOut", "Posed", "Run", "effective_cluster", "is_run", "plan_of", "problem_of", "read_run"]

@@ -1,0 +1,116 @@
+"""The blocks of a model in one order, whatever its stacks: what a pipeline of stages is cut from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from nest.costing import LayerCost
+from nest.errors import InvalidProblem
+from nest.families import Architecture, Block, Link, Stack
+from nest.families.operators import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An edge between two places of the order.
+
+    Parameters
+    ----------
+    source, target
+        Places.
+    share
+        Bytes over those that the source sends to the next block; 0 where an edge only says what runs first.
+    """
+
+    source: int
+    target: int
+    share: Rows = 1
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Blocks in the order in which they run, one stack after the other.
+
+    Parameters
+    ----------
+    stacks
+        Those that are trained, in order.
+    kinds
+        Kind of each block, behind the name of its stack where there are several.
+    steps
+        The edges.
+    """
+
+    stacks: tuple[Stack, ...]
+    kinds: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, model: Architecture) -> Chain:
+        """Put the blocks of a model in order.
+
+        An encoder comes before its decoder, a tower before the layers that look at it; what leaves it passes by all
+        that is between.
+
+        Raises
+        ------
+        InvalidProblem
+            If a stack is fed by no earlier one, or a later one feeds it.
+        """
+        trained = {extra.stack.name for extra in model.extras if extra.trained}
+        stacks = tuple(each for each in model.every_stack if each in model.stacks or each.name in trained)
+        starts = _starts(stacks)
+        links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
+        _check_order(stacks, links)
+        several = len(stacks) > 1
+        kinds = (f"{stack.name}.{block.kind}" if several else block.kind for stack in stacks for block in stack.blocks)
+        return cls(stacks, tuple(kinds), tuple(sorted(_steps(stacks, starts, links), key=_ends)))
+
+    def flattened(self, costs: Mapping[str, Sequence[LayerCost]]) -> list[LayerCost]:
+        """Return costs by stack as costs by place."""
+        return [cost for stack in self.stacks for cost in costs[stack.name]]
+
+
+def _ends(step: Step) -> tuple[int, int]:
+    return step.source, step.target
+
+
+def _starts(stacks: Sequence[Stack]) -> dict[str, int]:
+    """Return the place of the first block of each stack."""
+    starts, at = {}, 0
+    for stack in stacks:
+        starts[stack.name] = at
+        at += len(stack.blocks)
+    return starts
+
+
+def _check_order(stacks: Sequence[Stack], links: Sequence[Link]) -> None:
+    order = [stack.name for stack in stacks]
+    for link in links:
+        if order.index(link.source[0]) >= order.index(link.target[0]):
+            what = f"stack {link.target[0]!r} runs before {link.source[0]!r}, which feeds it"
+            raise InvalidProblem("model", what, "models whose stacks follow each other can be planned")
+    for stack in stacks[1:]:
+        if not any(link.target[0] == stack.name for link in links):
+            what = f"the model branches: nothing orders stack {stack.name!r} and those before it"
+            remedy = "preset 'default' takes models in which each stack looks at an earlier one"
+            raise InvalidProblem("model", what, remedy)
+
+
+def _steps(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[Link]) -> Iterator[Step]:
+    blocks: list[Block] = [block for stack in stacks for block in stack.blocks]
+    made = set()
+    for link in links:
+        source, target = (starts[name] + place for name, place in (link.source, link.target))
+        made.add((source, target))
+        yield Step(source, target, Fraction(link.width) * Fraction(link.rows) / blocks[source].width)
+    for stack in stacks:
+        first = starts[stack.name]
+        yield from (Step(place, place + 1) for place in range(first, first + len(stack.blocks) - 1))
+    for before, behind in pairwise(stacks):
+        ends = starts[behind.name] - 1, starts[behind.name]
+        if ends not in made and before.blocks:
+            yield Step(*ends, 0)

@@ -1,0 +1,97 @@
+"""The layer graph of a variant, from the costs of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from nest.costing import LayerCost, Recompute
+from nest.graph import Collective, Edge, Layer, LayerGraph
+from nest.problem import Variant
+from nest.runs.chain import Chain
+from nest.runs.run import Run
+
+
+@dataclass(frozen=True)
+class GraphMaker:
+    """Makes layer graphs.
+
+    Parameters
+    ----------
+    run, chain
+        What is trained.
+    """
+
+    run: Run
+    chain: Chain
+
+    def graph(self, variant: Variant, costs: Sequence[LayerCost]) -> LayerGraph:
+        """Return the graph of a variant, whose blocks have these costs; equal ones are worked out once."""
+        spare = self._spare(costs)
+        made: dict[tuple[int, str], Layer] = {}
+        layers = []
+        for place, (cost, kind) in enumerate(zip(costs, self.chain.kinds, strict=True)):
+            like = made.get((id(cost), kind))
+            if like is None:
+                like = made[id(cost), kind] = self._layer(place, kind, cost, variant.recompute, spare)
+            layers.append(like if like.id == place else _renamed(like, place))
+        return LayerGraph(tuple(layers), tuple(self._edges(costs)))
+
+    def _layer(self, place: int, kind: str, cost: LayerCost, recompute: Recompute, spare: int) -> Layer:
+        again: Recompute = recompute if cost.repeats else "none"
+        tied = 0 if self.run.choices.stages == frozenset({1}) else cost.tied
+        recipe = self.run.recipe
+        return Layer(
+            place,
+            cost.forward_s,
+            cost.backward_s,
+            ceil(recipe.weights * (cost.parameters.total + tied)),
+            cost.kept.of(again),
+            kind,
+            ceil(recipe.weights * cost.parameters.expert),
+            self._working(cost, again) + spare,
+            cost.repeated_s(again),
+            _collectives(cost, again),
+        )
+
+    def _working(self, cost: LayerCost, again: Recompute) -> int:
+        """Return what a block needs for a moment: gradients, what is computed again, gradients in a tensor's place."""
+        own = 0 if cost.repeats else ceil(self.run.recipe.gathered * sum(cost.spare))
+        return cost.kept.none - cost.kept.of(again) + cost.working_bytes + own
+
+    def _spare(self, costs: Sequence[LayerCost]) -> int:
+        """Return the bytes of the tensors that stand for gradients already added, one for each shape of the layers."""
+        sizes = {size for cost in {id(cost): cost for cost in costs}.values() if cost.repeats for size in cost.spare}
+        return ceil(self.run.recipe.gathered * sum(sizes))
+
+    def _edges(self, costs: Sequence[LayerCost]) -> list[Edge]:
+        hidden = self.run.framework.hides_transfers
+        return [
+            Edge(step.source, step.target, 0 if hidden else ceil(costs[step.source].output_bytes * step.share))
+            for step in self.chain.steps
+        ]
+
+
+def _renamed(layer: Layer, place: int) -> Layer:
+    return Layer(
+        place,
+        layer.forward_s,
+        layer.backward_s,
+        layer.parameter_bytes,
+        layer.activation_bytes,
+        layer.kind,
+        layer.expert_parameter_bytes,
+        layer.working_bytes,
+        layer.recompute_s,
+        layer.collectives,
+    )
+
+
+def _collectives(cost: LayerCost, again: Recompute) -> tuple[Collective, ...]:
+    """Return the collectives of a block; behind those of its two passes `LayerCost` has those that are repeated."""
+    passes = len(cost.exchanged)
+    return tuple(
+        Collective(each.kind, each.size, each.axis, each.phase if at < passes else "recompute", each.hidden_s)
+        for at, each in enumerate(cost.collectives(again))
+    )

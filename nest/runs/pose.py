@@ -1,0 +1,142 @@
+"""The problem of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nest.costing import LayerCost, Setting, layer_costs
+from nest.costing.efficiency import OVERLAP_TAX
+from nest.errors import InvalidProblem
+from nest.graph import Layer, LayerGraph
+from nest.presets import DEFAULT
+from nest.problem import Copies, Problem, Training, Variant
+from nest.runs.chain import Chain
+from nest.runs.clusters import effective_cluster
+from nest.runs.graphs import GraphMaker
+from nest.runs.run import Run
+from nest.runs.variants import LeftOut, Widths
+
+LEAST_HIDDEN = 0.5
+"""Part of the gradients' sums that hides at least where a framework sums them beside the last backward pass.
+
+All but those of the last block do, and a stage that has any to hide has two blocks.
+"""
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A run as a problem.
+
+    Parameters
+    ----------
+    run, problem
+        What was asked, and what it comes to.
+    left_out
+        Variants that are not among those of the problem.
+    """
+
+    run: Run
+    problem: Problem
+    left_out: tuple[LeftOut, ...]
+
+
+def problem_of(run: Run) -> Posed:
+    """Return the problem of a run under preset ``default``, with the costs of every variant.
+
+    Raises
+    ------
+    InvalidProblem
+        If the stacks of the model do not follow each other, no variant is possible, or the recipe has no whole copies.
+    """
+    return _Maker(run).posed()
+
+
+class _Maker:
+    def __init__(self, run: Run) -> None:
+        self.run, self.chain = run, Chain.of(run.model)
+        self.widths, self.graphs = Widths(run, self.chain), GraphMaker(run, self.chain)
+        self.cluster, self.training = effective_cluster(run.hardware), training_of(run)
+        self._costs: dict[Setting, list[LayerCost]] = {}
+        self._left: list[LeftOut] = []
+        self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
+
+    def posed(self) -> Posed:
+        graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
+        run = self.run
+        name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
+        left = (*self.widths.left_out, *self._left, *self._microbatches())
+        return Posed(run, self._problem(name, graphs), left)
+
+    def _problem(self, name: str, graphs: dict[Variant, LayerGraph]) -> Problem:
+        return Problem(name, graphs, self.cluster, self.training, self.run.choices, DEFAULT, source=self.run.source)
+
+    def _shapes(self) -> list[Variant]:
+        """Return the shapes that nest with the network; all of them if none does, so that a solver says why."""
+        shapes = list(self.widths.shapes())
+        if not shapes:
+            what = f"no widths fit on {self.cluster.devices} devices"
+            raise InvalidProblem("choices", what, "give narrower ones, or more devices")
+        probe = self._problem("", {shape: LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ()) for shape in shapes})
+        apart = {shape: pair for shape in shapes if (pair := probe.unnested(shape)) is not None}
+        if len(apart) == len(shapes):
+            return shapes
+        for unit, size in sorted(set(apart.values())):
+            self._left.append(LeftOut(f"groups of {unit} devices", f"they do not nest with the network's of {size}"))
+        return [shape for shape in shapes if shape not in apart]
+
+    def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
+        """Yield the variants of a shape, up to the microbatch of which no device can hold a layer."""
+        kinds = self.widths.recompute[0]
+        for at, microbatch in enumerate(self.widths.microbatch[0]):
+            variants = [replace(shape, microbatch=microbatch, recompute=kind) for kind in kinds]
+            made = [(variant, self.graphs.graph(variant, self._costs_of(variant))) for variant in variants]
+            fitting = [each for each in made if self._fits(each[1])]
+            if not fitting and at:
+                self._too_large.append(microbatch)
+                return
+            yield from fitting or made
+
+    def _microbatches(self) -> Iterator[LeftOut]:
+        """Yield that microbatches are too large, from one size to another on, by widths."""
+        if self._too_large:
+            first, last = min(self._too_large), max(self._too_large)
+            which = f"microbatches from {first}" + (f" to {last} on, by widths" if last > first else " on")
+            yield LeftOut(which, "no device can hold what a single layer keeps and needs of one")
+
+    def _fits(self, graph: LayerGraph) -> bool:
+        """Whether a device can hold the tensors of every layer, weights apart."""
+        room = self.cluster.hbm_bytes - self.training.overhead_bytes
+        return all(layer.activation_bytes + layer.working_bytes <= room for layer in graph.layers)
+
+    def _costs_of(self, variant: Variant) -> list[LayerCost]:
+        setting = self.run.setting(variant)
+        if setting not in self._costs:
+            self._costs = {
+                setting: self.chain.flattened(layer_costs(self.run.model, self.run.hardware.device, setting))
+            }
+        return self._costs[setting]
+
+
+def training_of(run: Run) -> Training:
+    """Return what an iteration takes besides the layers.
+
+    Raises
+    ------
+    InvalidProblem
+        If optimizer or gradients are no whole number of times the weights, or other bytes are sent than are held.
+    """
+    recipe = run.recipe
+    copies = {name: getattr(recipe, name) / recipe.weights for name in ("optimizer", "gradients")}
+    sent = recipe.gathered == recipe.weights and recipe.reduced == recipe.gradients
+    if not sent or any(value % 1 for value in copies.values()):
+        what = f"{recipe.name!r} sends other bytes than it holds, or holds broken multiples of the weights"
+        raise InvalidProblem("recipe", what, "plans are found for mixed, mixed-half, bf16, fp32 and adam-8bit")
+    return Training(
+        optimizer="adam",
+        global_batch=run.global_batch,
+        copies=Copies(int(copies["optimizer"]), int(copies["gradients"])),
+        sync_overlap=(1 - OVERLAP_TAX) * LEAST_HIDDEN if run.framework.hides_gradients else 0.0,
+        overlap_tax=OVERLAP_TAX,
+        overhead_bytes=run.reserve_bytes,
+    )

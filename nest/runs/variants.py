@@ -1,0 +1,198 @@
+"""Which variants a run has: widths that divide what they share, and sizes that are usual unless others are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import gcd
+
+from nest.errors import InvalidProblem
+from nest.families import Matmul, Operator, Scores, Split
+from nest.problem import RECOMPUTE, Allowed, Recompute, Variant
+from nest.runs.chain import Chain
+from nest.runs.run import Run
+
+LEAST_TOKENS = 1024
+"""Tokens of a sequence that a device keeps under context parallel, unless a smaller part is asked for by name."""
+
+NEAR = 0.5
+"""Tensor parallel reaches as far as the network has at least this part of the innermost level's bandwidth."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Variants that are not in the problem: which, and why."""
+
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The widths and sizes of a run's variants, and what was left out of each.
+
+    Parameters
+    ----------
+    run, chain
+        What is trained.
+    """
+
+    run: Run
+    chain: Chain
+
+    @cached_property
+    def tensor(self) -> tuple[list[int], list[LeftOut]]:
+        """Tensor widths."""
+        cluster = self.run.hardware.cluster
+        fast = NEAR * cluster.levels[0].bandwidth_bytes_per_s
+        sizes = zip(cluster.group_sizes, cluster.path_bandwidths, strict=True)
+        reach = max(min(size, cluster.devices) for size, speed in sizes if speed >= fast)
+        usual = (width for width in range(1, reach + 1) if reach % width == 0 or width.bit_count() == 1)
+        kept, left = self._chosen("tensor", usual, self._uncut)
+        if self.run.choices.tensor is None and reach < cluster.devices:
+            left.append(LeftOut(f"tensor widths above {reach}", "the network is less than half as fast there"))
+        return kept, left
+
+    @cached_property
+    def context(self) -> tuple[list[int], list[LeftOut]]:
+        """Context widths."""
+        most, devices = max(1, self.run.sequence // LEAST_TOKENS), self.run.hardware.cluster.devices
+        kept, left = self._chosen("context", _powers(min(most, devices)), self._unparted)
+        if self.run.choices.context is None and most < devices:
+            why = f"a device would have fewer than {LEAST_TOKENS} tokens of a sequence"
+            left.append(LeftOut(f"context widths above {most}", why))
+        return kept, left
+
+    @cached_property
+    def expert(self) -> tuple[list[int], list[LeftOut]]:
+        """Expert widths."""
+        count = self._experts
+        return self._chosen("expert", (width for width in range(1, count + 1) if count % width == 0), self._unspread)
+
+    @cached_property
+    def microbatch(self) -> tuple[list[int], list[LeftOut]]:
+        """Sequences of a microbatch."""
+        batch = self.run.global_batch
+
+        def undivided(size: int) -> str:
+            return f"it does not divide the batch of {batch}" if batch % size else ""
+
+        return self._chosen("microbatch", _powers(batch), undivided, ignored=True)
+
+    @cached_property
+    def recompute(self) -> tuple[list[Recompute], list[LeftOut]]:
+        """Kinds of recomputation."""
+        asked = self.run.choices.variant_recompute
+        if asked is not None:
+            return [kind for kind in RECOMPUTE if kind in asked], []
+        if self.run.flash is False:
+            return list(RECOMPUTE), []
+        why = "fused attention keeps no scores that could be computed again"
+        return ["none", "full"], [LeftOut("recompute selective", why)]
+
+    def shapes(self) -> Iterator[Variant]:
+        """Yield the variants with the least microbatch and the first kind of recomputation."""
+        asked, devices = self.run.choices.sequence, self.run.hardware.cluster.devices
+        least, kind = self.microbatch[0][0], self.recompute[0][0]
+        for tensor, context, expert in product(self.tensor[0], self.context[0], self.expert[0]):
+            if tensor * context * expert > devices:
+                continue
+            for sequence in (False, True):
+                shared = sequence and (tensor == 1 or self._uneven(tensor * context))
+                if not shared and asked in (None, sequence):
+                    yield Variant(tensor, expert, context, sequence, least, kind)
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What was left out of all of them."""
+        found = (self.tensor, self.context, self.expert, self.microbatch, self.recompute)
+        return [each for _, left in found for each in left]
+
+    def _chosen(
+        self, name: str, usual: Iterable[int], why_not: Callable[[int], str], *, ignored: bool = False
+    ) -> tuple[list[int], list[LeftOut]]:
+        """Return the usual values, or those that are asked for, that nothing speaks against."""
+        asked: Allowed = getattr(self.run.choices, name)
+        values = sorted(usual if asked is None else asked)
+        reasons = {value: why_not(value) for value in values}
+        kept = [value for value in values if not reasons[value]]
+        if not kept:
+            raise InvalidProblem(name, f"{values[0]}: {reasons[values[0]]}", "choose another width, or leave it open")
+        left: dict[str, list[int]] = {} if ignored else {reason: [] for reason in reasons.values() if reason}
+        for value, reason in reasons.items():
+            if reason in left:
+                left[reason].append(value)
+        return kept, [LeftOut(f"{name} {', '.join(map(str, each))}", reason) for reason, each in left.items()]
+
+    def _uncut(self, width: int) -> str:
+        """Return what a tensor width does not divide."""
+        for what, length, parts in self._cut:
+            if parts and parts % width and width % parts:
+                return f"it does not divide the {parts} {what}"
+            if not parts and length % width:
+                return f"it does not divide the {length} {what}"
+        return ""
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[str, int, int], ...]:
+        """What tensor parallel cuts: name, length, and the pieces that there are, or 0."""
+        blocks = dict.fromkeys(block for stack in self.chain.stacks for block in stack.blocks)
+        operators = [operator for block in blocks for operator in block.operators]
+        found: dict[tuple[str, int, int], None] = {}
+        for operator in sorted(operators, key=lambda each: not isinstance(each, Scores)):  # heads say the most
+            found.update(dict.fromkeys(self._cut_of(operator)))
+        return tuple(found)
+
+    def _cut_of(self, operator: Operator) -> Iterator[tuple[str, int, int]]:
+        if isinstance(operator, Scores):
+            yield "heads", operator.heads, 0
+            yield "key-value heads", operator.kv_heads, operator.kv_heads
+        if not isinstance(operator, Matmul) or (operator.groups > 1 and not self.run.cut_experts):
+            return
+        if operator.split is Split.COLUMN:
+            yield f"columns of {operator.name}", operator.outputs, operator.parts
+        elif operator.split is Split.ROW:
+            yield f"rows of {operator.name}", operator.inputs, operator.parts
+        elif operator.split is Split.VOCABULARY and not self.run.padding:
+            yield "rows of the vocabulary", operator.outputs, 0
+
+    @cached_property
+    def _experts(self) -> int:
+        """Greatest number that divides the experts of all layers; 1 without experts."""
+        blocks = (block for stack in self.chain.stacks for block in stack.blocks)
+        weights = (weight for block in set(blocks) for part in block.components for weight in part.weights)
+        return gcd(*(weight.experts for weight in weights if weight.experts)) or 1
+
+    def _unspread(self, width: int) -> str:
+        if self._experts == 1 and width > 1:
+            return "the model has no routed experts"
+        return f"it does not divide the {self._experts} experts" if self._experts % width else ""
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """Tokens of a sequence in each stream."""
+        given = dict(self.run.lengths)
+        return tuple(given.get(each.name) or each.tokens or self.run.sequence for each in self.run.model.streams)
+
+    def _unparted(self, width: int) -> str:
+        """Return what a context width does not divide."""
+        if self.run.context_kind == "exchange" and width > 1:
+            heads = [length for what, length, _ in self._cut if what == "heads" and length % width]
+            if heads:
+                return f"it does not divide the {heads[0]} heads that are exchanged for tokens"
+        rest = self._uneven(width)
+        return f"it does not divide the {rest} tokens of a sequence" if rest else ""
+
+    def _uneven(self, width: int) -> int:
+        """Return the tokens of a stream that a width does not divide, 0 if it divides all."""
+        return next((length for length in self._lengths if length % width), 0)
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to a number."""
+    return [2**power for power in range(most.bit_length())]

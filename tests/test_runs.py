@@ -1,0 +1,351 @@
+"""Runs: which variants a model has on a cluster, what their graphs hold, and how runs are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nest.cluster import Level
+from nest.costing import LayerCost, Layout, framework_named, layer_costs, recipe_named
+from nest.errors import InvalidProblem
+from nest.evaluate import evaluate
+from nest.families import Architecture, Hyperparameters, describe, from_hyperparameters
+from nest.files import read_problem, write_problem
+from nest.hardware import Hardware, cluster_named
+from nest.problem import Choices, Problem, Variant
+from nest.result import Result, Status
+from nest.runs import Posed, Run, is_run, plan_of, problem_of, read_run
+from nest.runs import pose as posing
+from nest.solve import solve
+
+GPT = Hyperparameters("gpt", 8, 1024, 16, vocab=51200, seq=2048)
+LLAMA = Hyperparameters("llama", 8, 4096, 32, 8, ffn=14336, vocab=32000, seq=2048)
+MOE = replace(LLAMA, family="moe", experts=8)
+T5 = Hyperparameters("t5", 4, 1024, 16, seq=512)
+
+LLAVA = """
+{"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064, "hidden_size": 1024,
+  "num_hidden_layers": 4, "num_attention_heads": 16, "intermediate_size": 2816, "num_key_value_heads": 16},
+ "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096,
+  "num_hidden_layers": 6, "num_attention_heads": 16, "image_size": 336, "patch_size": 14, "projection_dim": 768}}
+"""
+
+CLIP = """
+{"embed_dim": 512, "vision_cfg": {"image_size": 224, "layers": 4, "width": 768, "patch_size": 32},
+ "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 4}}
+"""
+
+
+def run_of(numbers: Hyperparameters | Architecture, cluster: str = "dgx-h100:16", **more: Any) -> Run:
+    """Return a run with a sequence of 2,048 tokens and a batch of 32, unless others are given."""
+    model = numbers if isinstance(numbers, Architecture) else from_hyperparameters(numbers)
+    return Run(model, cluster_named(cluster), **{"sequence": 2048, "global_batch": 32, **more})
+
+
+def widths(posed: Posed, name: str) -> list[int]:
+    """Return the values of a width among the variants of a problem."""
+    return sorted({getattr(variant, name) for variant in posed.problem.graphs})
+
+
+def left_out(posed: Posed) -> str:
+    """Return what was left out, in one text."""
+    return "\n".join(map(str, posed.left_out))
+
+
+def test_widths_are_those_that_divide() -> None:
+    """Tensor parallel up to the node, context parallel as far as tokens reach, no experts, parts of the batch."""
+    posed = problem_of(run_of(GPT))
+    assert widths(posed, "tensor") == [1, 2, 4, 8]
+    assert widths(posed, "context") == [1, 2]
+    assert widths(posed, "expert") == [1]
+    assert widths(posed, "microbatch") == [1, 2, 4, 8, 16, 32]
+    assert not any(variant.sequence and variant.tensor == 1 for variant in posed.problem.graphs)
+    assert any(variant.sequence for variant in posed.problem.graphs)
+    for part in ("tensor widths above 8", "context widths above 2", "recompute selective: fused attention"):
+        assert part in left_out(posed)
+
+
+def test_what_does_not_divide_is_left_out_with_its_reason() -> None:
+    """12 heads have no tensor width 8, and 24 sequences no microbatch of 16."""
+    posed = problem_of(run_of(replace(GPT, hidden=768, heads=12), global_batch=24))
+    assert widths(posed, "tensor") == [1, 2, 4]
+    assert "tensor 8: it does not divide the 12 heads" in left_out(posed)
+    assert widths(posed, "microbatch") == [1, 2, 4, 8]
+
+
+def test_key_value_heads_are_copied() -> None:
+    """Eight key-value heads do not limit tensor parallel in a domain of 72 devices; what does not nest is left out."""
+    posed = problem_of(run_of(replace(LLAMA, heads=72, hidden=4608, head_width=64, ffn=18432), "gb200-nvl72:72"))
+    assert 24 in widths(posed, "tensor")
+    assert 16 not in widths(posed, "tensor")
+
+
+def test_experts_are_divided() -> None:
+    """Expert widths are the divisors of the experts; an uneven one that is asked for is refused."""
+    assert widths(problem_of(run_of(MOE)), "expert") == [1, 2, 4, 8]
+    with pytest.raises(InvalidProblem, match="expert: 3: it does not divide the 8 experts"):
+        problem_of(run_of(MOE, choices=Choices(expert=frozenset({3}))))
+    with pytest.raises(InvalidProblem, match="the model has no routed experts"):
+        problem_of(run_of(LLAMA, choices=Choices(expert=frozenset({2}))))
+
+
+def test_what_is_named_is_tried() -> None:
+    """A width beyond the node, few tokens a device, and selective recomputation are there if they are asked for."""
+    asked = Choices(
+        tensor=frozenset({16}), context=frozenset({8}), sequence=True, variant_recompute=frozenset({"selective"})
+    )
+    posed = problem_of(run_of(GPT, "dgx-h100:128", choices=asked))
+    assert {(each.tensor, each.context, each.sequence, each.recompute) for each in posed.problem.graphs} == {
+        (16, 8, True, "selective")
+    }
+    assert "selective" in {each.recompute for each in problem_of(run_of(GPT, flash=False)).problem.graphs}
+
+
+def test_recomputation_keeps_less() -> None:
+    """None keeps at least what selective does, and that at least what full does, in every layer."""
+    graphs = problem_of(run_of(GPT, flash=False)).problem.graphs
+    for variant, graph in graphs.items():
+        if variant.recompute == "none":
+            kept = [
+                [layer.activation_bytes for layer in graphs[replace(variant, recompute=kind)].layers]
+                for kind in ("selective", "full")
+                if replace(variant, recompute=kind) in graphs
+            ]
+            for more, less in pairwise([[layer.activation_bytes for layer in graph.layers], *kept]):
+                assert all(high >= low for high, low in zip(more, less, strict=True))
+
+
+def test_microbatches_that_no_device_holds_are_left_out() -> None:
+    """Even one layer's tensors do not fit; the smallest microbatch stays, so that a solver says why nothing fits."""
+    posed = problem_of(run_of(LLAMA, global_batch=1024))
+    assert max(variant.microbatch for variant in posed.problem.graphs if variant.width == 1) < 1024
+    assert "no device can hold what a single layer keeps" in left_out(posed)
+    huge = problem_of(run_of(LLAMA, reserve_bytes=int(cluster_named("dgx-h100:8").cluster.hbm_bytes) - 2**20))
+    assert widths(huge, "microbatch") == [1]
+    assert solve(huge.problem).status is Status.INFEASIBLE
+
+
+def test_graphs_hold_the_costs_of_layers() -> None:
+    """Times, bytes and collectives are those of `nest.costing`, weights in the recipe's bytes, repeated ones apart."""
+    run = run_of(MOE, recipe=recipe_named("fp32"), dtype="bf16")
+    variant = Variant(2, 4, sequence=True, recompute="full")
+    graph = problem_of(run).problem.graphs[variant]
+    costs: tuple[LayerCost, ...] = layer_costs(run.model, run.hardware.device, run.setting(variant))["text"]
+    layer, cost = graph.layers[1], costs[1]
+    assert (layer.forward_s, layer.backward_s) == (cost.forward_s, cost.backward_s)
+    assert layer.recompute_s == cost.forward_s
+    assert layer.parameter_bytes == 4 * cost.parameters.total
+    assert layer.expert_parameter_bytes == 4 * cost.parameters.expert > 0
+    assert layer.activation_bytes == cost.kept.full < cost.kept.none
+    assert layer.working_bytes >= cost.working_bytes + cost.kept.none - cost.kept.full
+    assert {each.axis for each in layer.collectives} == {"tensor", "expert"}
+    again = [each.bytes for each in layer.collectives if each.when == "recompute"]
+    assert again == [each.bytes for each in layer.collectives if each.when == "forward"]
+    assert graph.layers[0].recompute_s == graph.layers[-1].recompute_s == 0
+    assert graph.edges[0].bytes == 2048 * 4096 * 2 / 2  # a half each, the sequence is shared
+
+
+def test_layers_that_are_alike_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deep model with hundreds of variants asks for each setting once, whatever is recomputed."""
+    asked: list[object] = []
+
+    def counting(*arguments: Any) -> Any:
+        asked.append(arguments[2])
+        return layer_costs(*arguments)
+
+    monkeypatch.setattr(posing, "layer_costs", counting)
+    posed = problem_of(run_of(replace(LLAMA, layers=126)))
+    assert len(asked) == len(set(asked))
+    shapes = {replace(variant, recompute="none") for variant in posed.problem.graphs}
+    assert len(shapes) <= len(asked) < len(posed.problem.graphs)
+
+
+def test_an_encoder_comes_before_its_decoder() -> None:
+    """What the encoder makes passes by the decoder's embedding, and goes on to each of its layers."""
+    graph = next(iter(problem_of(run_of(T5, sequence=512)).problem.graphs.values()))
+    assert graph.unordered_pair is None
+    kinds = [layer.kind for layer in graph.layers]
+    end = max(at for at, kind in enumerate(kinds) if kind.startswith("encoder."))
+    assert kinds[end + 1].startswith("decoder.embedding")
+    skips = [(target, size) for target, size in graph.outgoing[end] if size]
+    assert [target for target, _ in skips] == [at for at, kind in enumerate(kinds) if "cross" in kind]
+    assert dict(graph.outgoing[end])[end + 1] == 0
+
+
+def test_a_tower_comes_before_the_decoder() -> None:
+    """The projector feeds the first layer of text, whose embedding lies between."""
+    model = describe(LLAVA).model
+    posed = problem_of(run_of(model))
+    graph = posed.problem.graphs[Variant(1)]
+    assert graph.unordered_pair is None
+    last = max(at for at, layer in enumerate(graph.layers) if layer.kind.startswith("vision."))
+    assert [(target, size > 0) for target, size in graph.outgoing[last]] == [(last + 1, False), (last + 2, True)]
+    assert solve(posed.problem).status is Status.OPTIMAL
+
+
+def test_towers_side_by_side_are_refused() -> None:
+    """Neither tower of CLIP looks at the other."""
+    with pytest.raises(InvalidProblem, match="the model branches: nothing orders stack"):
+        problem_of(run_of(describe(CLIP).model, sequence=77))
+
+
+def test_a_tied_table_counts_once_in_one_stage() -> None:
+    """The head of a GPT stores the table again, unless a single stage is asked for."""
+    free = problem_of(run_of(GPT)).problem.graphs[Variant(1)].layers[-1].parameter_bytes
+    single = problem_of(run_of(GPT, choices=Choices(stages=frozenset({1})))).problem
+    assert free - single.graphs[Variant(1)].layers[-1].parameter_bytes == 2 * 51200 * 1024
+
+
+def test_copies_and_overlaps_follow_recipe_and_framework() -> None:
+    """Mixed precision holds 6 and 2 bytes for each of the weight; what cannot be told by copies is refused."""
+    training = problem_of(run_of(GPT, reserve_bytes=2**30)).problem.training
+    assert training.copies is not None
+    assert (training.copies.optimizer, training.copies.gradients) == (6, 2)
+    assert (training.overhead_bytes, training.global_batch) == (2**30, 32)
+    assert 0 < training.sync_overlap < 1
+    assert problem_of(run_of(GPT, framework=framework_named("megatron-2021"))).problem.training.sync_overlap == 0
+    with pytest.raises(InvalidProblem, match="recipe: 'amp' sends other bytes than it holds"):
+        problem_of(run_of(GPT, recipe=recipe_named("amp")))
+
+
+def answer(run: Run) -> Result:
+    """Return the proven optimum of a run."""
+    result = solve(problem_of(run).problem)
+    assert result.status is Status.OPTIMAL
+    return result
+
+
+def test_no_worse_than_a_layout_that_is_given() -> None:
+    """The optimum takes no longer than every plan that fits, as the judge prices both."""
+    run = run_of(LLAMA)
+    problem, best = problem_of(run).problem, answer(run)
+
+    for data, stages, zero in ((8, 1, 1), (4, 2, 1), (2, 4, 0), (1, 8, 0)):
+        given = evaluate(problem, plan_of(run, problem, Variant(2, sequence=True), Layout(32, data, stages, zero=zero)))
+        assert given.legal
+        assert given.objective_ticks is not None
+        assert best.objective_ticks is not None
+        assert given.objective_ticks >= best.objective_ticks
+
+
+def slower(hardware: Hardware, **changes: float) -> Hardware:
+    """Return the hardware with other figures of every level."""
+    levels: tuple[Level, ...] = tuple(
+        replace(level, **{name: getattr(level, name) * factor for name, factor in changes.items()})
+        for level in hardware.cluster.levels
+    )
+    return replace(hardware, cluster=replace(hardware.cluster, levels=levels))
+
+
+def test_worse_hardware_never_has_a_better_plan() -> None:
+    """Less bandwidth, more latency, less memory, fewer devices."""
+    run = run_of(replace(LLAMA, layers=16))
+    best = answer(run).objective_s
+    assert best is not None
+    half = run.hardware.cluster.hbm_bytes // 2
+    worse = [
+        slower(run.hardware, bandwidth_bytes_per_s=0.5),
+        slower(run.hardware, latency_s=3.0),
+        replace(run.hardware, cluster=replace(run.hardware.cluster, hbm_bytes=half)),
+        cluster_named("dgx-h100:15"),
+        cluster_named("dgx-h100:8"),
+    ]
+    for hardware in worse:
+        found = answer(replace(run, hardware=hardware)).objective_s
+        assert found is not None
+        assert found >= best * (1 - 1e-9)
+
+
+def test_a_written_problem_is_the_same_problem(tmp_path: Path) -> None:
+    """Solving the file finds the same plan, in as many ticks."""
+    run = run_of(
+        T5, "dgx-h100:8", sequence=512, choices=Choices(tensor=frozenset({1, 2}), microbatch=frozenset({1, 2}))
+    )
+    problem = problem_of(run).problem
+    path = tmp_path / "problem.toml"
+    write_problem(problem, path)
+    again: Problem = read_problem(path)
+    assert again.graphs == problem.graphs
+    found, expected = solve(again), solve(problem)
+    assert (found.plan, found.objective_ticks) == (expected.plan, expected.objective_ticks)
+
+
+RUN = """
+schema = "nest.run/1"
+cluster = "dgx-h100:16"
+sequence = 2048
+global_batch = 32
+reserve_gib = 1.5
+
+[model]
+family = "gpt"
+layers = 8
+hidden = 1024
+heads = 16
+vocab = 51200
+seq = 2048
+
+[choices]
+tensor = [1, 2]
+stages = "1..4"
+sequence = false
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    """Write a run file."""
+    path = folder / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_run_file_is_read(tmp_path: Path) -> None:
+    """Model and choices are as in our other files; the name is that of the file."""
+    path = written(tmp_path, RUN)
+    assert is_run(path)
+    run = read_run(path)
+    choices = Choices(tensor=frozenset({1, 2}), stages=frozenset({1, 2, 3, 4}), sequence=False)
+    assert run == run_of(GPT, reserve_bytes=3 * 2**29, choices=choices, name="small")
+    (tmp_path / "model.json").write_text(LLAVA)
+    other = RUN[: RUN.index("[model]")] + 'model = "model.json"\n'
+    assert read_run(written(tmp_path, other)).model == describe(LLAVA).model
+
+
+def test_other_files_are_no_runs(tmp_path: Path) -> None:
+    """Problems, models, and what is no file at all."""
+    assert not is_run(tmp_path / "missing.toml")
+    assert not is_run(written(tmp_path, 'schema = "nest.problem/1"\n'))
+    assert not is_run(written(tmp_path, "nest.run/1 is no document"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sequence = 2048\n", "", "small.toml: sequence: missing"),
+        ('"dgx-h100:16"', '"dgx-h100"', "small.toml: cluster: 'dgx-h100': there is no such file; give a name"),
+        ("layers = 8", "layers = 0", "small.toml: model.layers: 0"),
+        ('"1..4"', '"x"', "small.toml: choices.stages: 'x' is none of its values"),
+        ("tensor =", "tenser =", "small.toml: choices.tenser: is no choice; did you mean 'tensor'?"),
+        ("reserve_gib = 1.5", "reserve_gib = 200", "small.toml: reserve"),
+        ("global_batch = 32", 'global_batch = 32\nrecipe = "x"', "small.toml: recipe: 'x' is none"),
+        ('family = "gpt"', 'family = "gpt"\nx = 1', "small.toml: model.x: is no key of a model file"),
+    ],
+)
+def test_a_wrong_run_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """One line with file, key and value."""
+    assert old in RUN
+    with pytest.raises(InvalidProblem) as caught:
+        read_run(written(tmp_path, RUN.replace(old, new, 1)))
+    assert message in str(caught.value).replace(str(tmp_path) + "/", "").replace('"', "'")
+
+
+def test_a_layout_outside_the_space_is_refused() -> None:
+    """Interleaved chunks are no plan of the problem."""
+    run = run_of(LLAMA)
+    problem = problem_of(run).problem
+    with pytest.raises(InvalidProblem, match="layout: chunks"):
+        plan_of(run, problem, Variant(1), Layout(32, 4, 4, virtual=2))

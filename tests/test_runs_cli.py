@@ -1,0 +1,155 @@
+"""``nest solve`` without a problem file: a model, a cluster and a batch as they are typed, or from a run file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from nest.cli.evaluate import evaluate_command
+from nest.cli.exits import ExitCode
+from nest.cli.show import show_command
+from nest.cli.solve import solve_command
+from nest.errors import InvalidProblem
+
+GPT = ("--family", "gpt", "--layers", "8", "--hidden", "1024", "--heads", "16", "--vocab", "51200", "--seq", "2048")
+ASKED = (*GPT, "--cluster", "dgx-h100:16", "--global-batch", "32")
+
+ARGUMENTS = """
+--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048
+--tensor-model-parallel-size 8 --micro-batch-size 4 --global-batch-size 32 --padded-vocab-size 51200
+--attention-dropout 0.1 --hidden-dropout 0.1
+"""
+
+RUN = """
+schema = "nest.run/1"
+cluster = "dgx-h100:16"
+sequence = 2048
+global_batch = 32
+
+[model]
+family = "gpt"
+layers = 8
+hidden = 1024
+heads = 16
+vocab = 51200
+seq = 2048
+"""
+
+
+def run(*arguments: str, command: click.Command = solve_command) -> tuple[int, str]:
+    """Return exit code and output of a command."""
+    result = CliRunner().invoke(command, arguments, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return int(result.return_value), result.output
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    """Return what ``nest solve`` prints for programs."""
+    return json.loads(run(*arguments, "--json")[1])  # type: ignore[no-any-return]
+
+
+def test_a_plan_without_a_problem_file() -> None:
+    """The plan is proven, and what was not tried is said, in text and in JSON."""
+    code, text = run(*ASKED)
+    assert code == ExitCode.OK
+    assert "optimal: proven" in text
+    assert "Not tried  tensor widths above 8" in text
+    found = document(*ASKED)
+    assert found["status"] == "optimal"
+    assert any("fused attention" in each for each in found["left_out"])
+
+
+def test_what_is_typed_settles_the_choice() -> None:
+    """Every width that is typed is that of the plan, and no other plan is faster than the free one."""
+    free = document(*ASKED)
+    pins = ("--tensor", "2", "--pipeline", "2", "--data", "4", "--microbatch", "2", "--sequence-parallel")
+    found = document(*ASKED, *pins, "--context", "1", "--expert", "1", "--recompute", "full", "--zero", "1")
+    plan = found["plan"]
+    assert (plan["tensor"], plan["sequence"], plan["microbatch"], plan["replicas"]) == (2, True, 2, 4)
+    assert [(stage["recompute"], stage["sharding"]["zero"]) for stage in plan["stages"]] == [("full", 1)] * 2
+    assert found["objective"] >= free["objective"]
+
+
+def test_the_same_from_every_kind_of_input(tmp_path: Path) -> None:
+    """Typed numbers, arguments of Megatron-LM (whose widths are not settled), a run file, and the problem written."""
+    typed = document(*ASKED, "--write-problem", str(tmp_path / "problem.toml"), "-o", str(tmp_path / "plan.json"))
+    (tmp_path / "pretrain.sh").write_text(ARGUMENTS)
+    (tmp_path / "run.toml").write_text(RUN)
+    others = [
+        document("--model", str(tmp_path / "pretrain.sh"), "--cluster", "dgx-h100:16"),
+        document(str(tmp_path / "run.toml")),
+        document(str(tmp_path / "problem.toml")),
+    ]
+    for other in others:
+        assert other["objective_ticks"] == typed["objective_ticks"]
+        assert other["plan"] == typed["plan"]
+    code, _ = run(str(tmp_path / "run.toml"), str(tmp_path / "plan.json"), command=evaluate_command)
+    assert code == ExitCode.OK
+    code, text = run(str(tmp_path / "run.toml"), command=show_command)
+    assert code == ExitCode.OK
+    assert "dgx-h100:16" in text
+
+
+def test_settings_narrow_a_run(tmp_path: Path) -> None:
+    """``--set`` works on runs as on problems."""
+    (tmp_path / "run.toml").write_text(RUN)
+    found = document(str(tmp_path / "run.toml"), "--set", "stages=3", "--set", "zero=none")
+    assert len(found["plan"]["stages"]) == 3
+
+
+def test_no_plan_says_what_needs_the_memory() -> None:
+    """Exit code 3, the reason in bytes, and what helps."""
+    model = ("--family", "llama", "--layers", "8", "--hidden", "16384", "--heads", "128", "--seq", "2048")
+    more = ("--cluster", "dgx-h100:1", "--global-batch", "1", "--zero", "0")
+    code, text = run(*model, *more)
+    assert code == ExitCode.INFEASIBLE
+    for part in ("infeasible", "GiB", "Helps"):
+        assert part in text
+
+
+def test_the_checker_is_refused_before_anything_is_solved() -> None:
+    """It does not cover the preset of runs yet."""
+    with pytest.raises(InvalidProblem, match="--certify: the checker does not cover preset 'default' yet"):
+        run(*ASKED, "--certify")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give PROBLEM, or --model"),
+        (("problem.toml", "--tensor", "2"), "--tensor goes with --model"),
+        (("problem.toml", "--cluster", "x"), "--cluster goes with --model"),
+        (GPT, "--cluster is missing"),
+        ((*GPT, "--cluster", "dgx-h100:8"), "--global-batch is missing"),
+        ((*ASKED, "--model", "x.json"), "give one of --model and --family"),
+        ((*ASKED, "--expert-tensor", "4", "--tensor", "2"), "--expert-tensor 4: give 1 or the tensor width 2"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    """What is missing, and what does not go together."""
+    with pytest.raises(click.UsageError, match=message):
+        run(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tensor", "3"), "tensor: 3: it does not divide the 16 heads"),
+        (("--context", "3"), "context: 3: it does not divide the 2048 tokens"),
+        (("--expert", "2"), "expert: 2: the model has no routed experts"),
+        (("--microbatch", "5"), "microbatch: 5: it does not divide the batch of 32"),
+        (("--tensor", "16", "--context", "2"), "no widths fit on 16 devices"),
+        (("--reserve", "100"), "reserve: "),
+        (("--recipe", "amp"), "recipe: 'amp' sends other bytes than it holds"),
+    ],
+)
+def test_wrong_values_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    """One line that names the width and what it should divide."""
+    with pytest.raises(InvalidProblem, match=message):
+        run(*ASKED, *arguments)
