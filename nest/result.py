@@ -59,6 +59,8 @@ class Result:
         Why there is no plan, or why the search stopped.
     plan
         With the judge's figures; None where there is none.
+    choice
+        Why it was this solver, in a few words; empty where nobody chose.
     """
 
     status: Status
@@ -70,6 +72,7 @@ class Result:
     wall_s: float
     reason: str | None = None
     plan: Plan | None = None
+    choice: str = ""
 
     @property
     def objective(self) -> float | None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
+from nest.constraints import none_keeps
 from nest.dp import Outcome, optimum, why_infeasible
-from nest.errors import InvalidProblem, NestError
+from nest.errors import InvalidProblem, NestError, OutOfScope
 from nest.evaluate import Evaluation, evaluate
 from nest.milp import Claim, solve_cpsat, solve_pyomo
 from nest.plan import Plan
@@ -35,7 +39,8 @@ def solve(
     Parameters
     ----------
     backend
-        Which solver to ask; ``"auto"`` takes the dynamic program, which covers everything.
+        Which solver to ask. ``"auto"`` takes the dynamic program, which covers everything but side constraints that tie
+        stages together: it solves the problem without these, and where its plan breaks one CP-SAT takes over.
     time_limit_s
         Give up proving after this many seconds and return the best plan so far with its bound.
     report
@@ -62,11 +67,9 @@ def solve(
     """
     begin = time.perf_counter()
     tables = Tables.of(problem)
-    if backend in ("auto", "dp"):
-        found = optimum(tables, None if time_limit_s is None else begin + time_limit_s, report, better_than)
-    else:
-        ask = solve_cpsat if backend == "cpsat" else solve_pyomo
-        found = _below(_settle(ask(problem, time_limit_s=time_limit_s), tables), better_than)
+    end = None if time_limit_s is None else begin + time_limit_s
+    answer = _Request(problem, tables, end, report, better_than).answer(backend)
+    found = answer.found
     if found.complete and found.plan is None and found.reason is None:
         raise InvalidProblem(
             "times",
@@ -83,11 +86,112 @@ def solve(
         bound_ticks=found.bound_ticks,
         time=tables.scale.time,
         time_unit_s=problem.time_unit_s,
-        backend="dp" if backend == "auto" else backend,
+        backend=answer.backend,
         wall_s=time.perf_counter() - begin,
         reason=found.reason,
         plan=plan,
+        choice=answer.choice,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a solver found, which one it was, and why it was that one."""
+
+    found: Outcome
+    backend: str
+    choice: str
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A problem, what is wanted of its solution, and until when."""
+
+    problem: Problem
+    tables: Tables
+    end: float | None
+    report: Report | None
+    better_than: int | None
+
+    @cached_property
+    def kinds(self) -> str:
+        """Names of the side constraints that tie stages together."""
+        return ", ".join(dict.fromkeys(each.kind for each in self.tables.filters.coupling))
+
+    def answer(self, backend: Backend) -> _Answer:
+        """Ask a solver, for ``"auto"`` the one that suits the problem."""
+        asked = "it was asked for"
+        if backend in ("cpsat", "pyomo"):
+            ask = solve_cpsat if backend == "cpsat" else solve_pyomo
+            return _Answer(self._settled(ask(self.problem, time_limit_s=self._left())), backend, asked)
+        if not self.kinds:
+            found = optimum(self.tables, self.end, self.report, self.better_than)
+            return _Answer(found, "dp", asked if backend == "dp" else "the dynamic program covers the problem")
+        if backend == "dp":
+            what = f"the dynamic program cannot tell which plans keep {self.kinds}: that ties stages together"
+            raise OutOfScope("constraints", what, "take backend 'auto' or 'cpsat'")
+        return self._coupled()
+
+    def _coupled(self) -> _Answer:
+        """Ask the dynamic program without what ties stages together, and CP-SAT where that rules its plan out.
+
+        The programme without has all plans of the one with it, and more. So its bound holds, and its best plan is the
+        best of all if it keeps what was left out.
+        """
+        local = self.problem.with_constraints(*self.tables.filters.local)
+        found = optimum(Tables(local, self.tables.scale), self._middle(), self.report, self.better_than)
+        if found.plan is None and found.complete:
+            return _Answer(found, "dp", f"there is no plan even without {self.kinds}")
+        kept = None
+        if found.plan is not None:
+            _judge(local, found.plan, found.objective_ticks)
+            kept = found.plan if evaluate(self.problem, found.plan).legal else None
+        if kept is not None and found.complete:
+            return _Answer(found, "dp", f"the dynamic program's best plan without {self.kinds} keeps that too")
+        start = self._start(local) if kept is None else kept
+        claim = self._programme(start, found.bound_ticks)
+        why = "the dynamic program ran out of time" if kept or not found.complete else "its best plan breaks that"
+        choice = f"the dynamic program solves the problem only without {self.kinds}, and {why}"
+        return _Answer(self._settled(claim), "cpsat", choice)
+
+    def _programme(self, start: Plan | None, at_least: int | None) -> Claim:
+        """Ask CP-SAT, which knows a bound and perhaps a plan."""
+        try:
+            return solve_cpsat(self.problem, time_limit_s=self._left(), hint=start, at_least=at_least)
+        except OutOfScope as fault:
+            what = f"the dynamic program's best plan breaks {self.kinds}, and CP-SAT cannot search for another"
+            remedy = "leave that out, and have plans judged"
+            raise OutOfScope("constraints", f"{what}: {fault.where}: {fault.problem}", remedy) from None
+
+    def _start(self, local: Problem) -> Plan | None:
+        """Return the best plan of a few smaller problems that keeps all side constraints; None where none does."""
+        found = [optimum(Tables(each, self.tables.scale), self._middle(), None) for each in _smaller(local)]
+        kept = [
+            (each.objective_ticks, at)
+            for at, each in enumerate(found)
+            if each.plan is not None and each.objective_ticks and evaluate(self.problem, each.plan).legal
+        ]
+        return found[min(kept)[1]].plan if kept else None
+
+    def _settled(self, claim: Claim) -> Outcome:
+        return _below(_settle(claim, self.tables), self.better_than)
+
+    def _left(self) -> float | None:
+        return None if self.end is None else max(self.end - time.perf_counter(), 0.0)
+
+    def _middle(self) -> float | None:
+        """Return when half of the time that is left has passed."""
+        now = time.perf_counter()
+        return None if self.end is None else (now + max(self.end, now)) / 2
+
+
+def _smaller(problem: Problem) -> Iterator[Problem]:
+    """Yield the problem without ZeRO, and with one stage: such plans keep much of what ties stages together."""
+    choices = problem.choices
+    if 0 in choices.zero and len(choices.zero) > 1:
+        yield problem.with_choices(zero=frozenset({0}))
+    if choices.stages is None or 1 in choices.stages:
+        yield problem.with_choices(stages=frozenset({1}))
 
 
 def _settle(claim: Claim, tables: Tables) -> Outcome:
@@ -97,7 +201,7 @@ def _settle(claim: Claim, tables: Tables) -> Outcome:
     """
     complete = claim.status in (Status.OPTIMAL, Status.INFEASIBLE)
     if claim.plan is None:
-        reason = why_infeasible(tables) if complete else TIME_LIMIT
+        reason = (why_infeasible(tables) or none_keeps(tables.problem)) if complete else TIME_LIMIT
         return Outcome(None, None, claim.bound, complete, reason)
     judged = evaluate(tables.problem, claim.plan).objective_ticks
     dearer = claim.objective is None or judged is None or judged > claim.objective

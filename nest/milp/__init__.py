@@ -20,22 +20,33 @@ __all__ = ["Claim", "solve_cpsat", "solve_pyomo"]
 PACKAGES = frozenset({"ortools", "pyomo", "highspy"})
 
 
-def solve_cpsat(problem: Problem, *, time_limit_s: float | None = None, hint: Plan | None = None) -> Claim:
+def solve_cpsat(
+    problem: Problem,
+    *,
+    time_limit_s: float | None = None,
+    hint: Plan | None = None,
+    at_least: int | None = None,
+    first: bool = False,
+) -> Claim:
     """Solve a problem with CP-SAT, in whole ticks.
 
     Parameters
     ----------
     hint
-        A plan to start from.
+        A plan to start from; if it is legal, what is claimed is no worse, whatever the time.
+    at_least
+        Ticks of which it is known that no plan takes less. The claim then rests on that.
+    first
+        Be content with the first plan that is found.
 
     Raises
     ------
     OutOfScope
-        If the problem has side constraints or another preset, or its ticks are too many for 64 bits.
+        If the problem has another preset, a side constraint that cannot be posted, or too many ticks for 64 bits.
     SolverUnavailable
         If OR-Tools is not installed.
     """
-    claim: Claim = _module("cpsat").solve(problem, time_limit_s, hint)
+    claim: Claim = _module("cpsat").solve(problem, time_limit_s, hint, at_least, first=first)
     return claim
 
 
@@ -45,7 +56,7 @@ def solve_pyomo(problem: Problem, *, time_limit_s: float | None = None) -> Claim
     Raises
     ------
     OutOfScope
-        If the problem has side constraints or another preset.
+        If the problem has another preset, or a side constraint that cannot be posted.
     SolverUnavailable
         If Pyomo or HiGHS is not installed.
     """

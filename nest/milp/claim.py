@@ -31,7 +31,7 @@ class Claim:
     bound: int | None
     solver: str
     version: str
-    parameters: Mapping[str, float | int]
+    parameters: Mapping[str, float | int | str]
     wall_s: float
     exact: bool
 

@@ -10,9 +10,12 @@ from typing import TypeAlias
 
 from ortools.sat.python import cp_model
 
+from nest.constraints.programme import Term
 from nest.errors import OutOfScope
-from nest.milp.formulation import BY_INDEX_SETS, Formulation
+from nest.milp.coupled import Coupled, post_coupling
+from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
+from nest.milp.side import Clash, place_clashes, stage_clashes
 from nest.milp.sights import Indices
 from nest.plan import Plan
 
@@ -20,7 +23,7 @@ COUNTED = 2**61
 """Sums of ticks stay below, so that a difference of some of them is within the 64 bits of CP-SAT."""
 
 
-class CpSatModel:
+class CpSatModel(Coupled):
     """Variables of the programme, and the literals that stand for sets of outer choices.
 
     Attributes
@@ -60,6 +63,35 @@ class CpSatModel:
             self.model.add(sum(self.use[at] for at in key) == self._literals[key])
         return self._literals[key]
 
+    def flag(self) -> cp_model.IntVar:
+        """Return a new literal."""
+        return self.model.new_bool_var("")
+
+    def number(self, most: int) -> cp_model.IntVar:
+        """Return a new whole number from 0 to ``most``."""
+        if most >= COUNTED:
+            raise OverflowError(f"a number up to {most} does not fit 64 bits")
+        return self.model.new_int_var(0, most, "")
+
+    def largest(self, variable: cp_model.IntVar) -> int:
+        """Return the end of the domain of a variable."""
+        return int(max(self.model.proto.variables[variable.index].domain))
+
+    def post_sum(
+        self, terms: Sequence[Term], most: int, given: Sequence[cp_model.IntVar], reach: tuple[int, int]
+    ) -> None:
+        """Post ``sum <= most`` where all of ``given`` are 1."""
+        if max(-reach[0], reach[1], abs(most)) >= COUNTED:
+            raise OverflowError(f"a sum up to {reach[1]} does not fit 64 bits")
+        variables, times = [variable for _, variable in terms], [each for each, _ in terms]
+        held = self.model.add(cp_model.LinearExpr.weighted_sum(variables, times) <= most)
+        if given:
+            held.only_enforce_if(given)
+
+    def limit_objective(self, ticks: int, given: Iterable[cp_model.IntVar] = ()) -> None:
+        """Post that an iteration takes so many ticks at most where all literals of ``given`` are 1."""
+        self.at_most([(1, self.objective)], ticks, given)
+
     def arcs(self, chosen: Indices, times: Iterable[int] | None = None) -> cp_model.LinearExprT:
         """Return the sum of some arcs, each as often as ``times`` says."""
         taken = [self.arc[at] for at in chosen]
@@ -73,12 +105,13 @@ class CpSatModel:
         terms = [taken[at] for at in chosen] + ([self.literal(key)] if key else [])
         return cp_model.LinearExpr.sum(terms)
 
-    def hint(self, plan: Plan) -> None:
-        """Tell the solver to start from a plan, if the programme has it."""
+    def hint(self, plan: Plan) -> bool:
+        """Tell the solver what a plan takes; return whether the programme has the plan at all."""
         solution = encode(self.formulation, plan)
         if solution is not None:
             for taken, value in self._values(solution):
                 self.model.add_hint(taken, value)
+        return solution is not None
 
     def fix(self, plan: Plan) -> None:
         """Allow no other plan than this one; none at all where the index sets or `decode` exclude it."""
@@ -151,6 +184,28 @@ def memory(made: CpSatModel) -> None:
     """C11: a stage shards in a way in which it fits: ``sum of arcs that fit in these ways only <= sum of the ways``."""
     for options, arcs in made.formulation.held:
         made.model.add(made.arcs(arcs) <= made.sum(made.option, options))
+
+
+def admits_stage(made: CpSatModel) -> None:
+    """Side constraints: no stage that a number of stages forbids: ``sum of the arcs + [choices] <= 1``."""
+    for clash in stage_clashes(made.formulation):
+        _avoid(made, clash)
+
+
+def admits_place(made: CpSatModel) -> None:
+    """Side constraints: no stage where it must not be: ``sum of the arcs + sum of places + [choices] <= 2``."""
+    for clash in place_clashes(made.formulation):
+        _avoid(made, clash)
+
+
+def _avoid(made: CpSatModel, clash: Clash) -> None:
+    taken = [made.arcs(clash.arcs), made.sum(made.place, clash.places, clash.choices)]
+    made.model.add(cp_model.LinearExpr.sum(taken) <= clash.most)
+
+
+def coupling(made: CpSatModel) -> None:
+    """Side constraints that tie stages together, as each of them says."""
+    post_coupling(made)
 
 
 def load(made: CpSatModel) -> None:
@@ -242,8 +297,20 @@ RULES: Mapping[str, Post | str] = {
     "devices": BY_INDEX_SETS["devices"],
     "memory": memory,
     "range": BY_INDEX_SETS["range"],
+    "nesting": BY_INDEX_SETS["nesting"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
+
+SIDE: Mapping[str, Post | str] = {
+    "admits": SIDE_BY_INDEX_SETS["admits"],
+    "admits_run": SIDE_BY_INDEX_SETS["admits_run"],
+    "admits_stage": admits_stage,
+    "admits_place": admits_place,
+    "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
+    "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
+    "coupling": coupling,
+}
+"""The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
 COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
 
@@ -262,7 +329,7 @@ def build(formulation: Formulation, proven: int | None = None) -> CpSatModel:
         If sums of ticks could leave the 64 bits of CP-SAT.
     """
     made = CpSatModel(formulation, proven)
-    for post in (*RULES.values(), *COSTS.values(), least):
+    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
         if callable(post):
             post(made)
     return made

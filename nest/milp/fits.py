@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +12,9 @@ from nest.problem import Problem
 from nest.tables import Band
 
 Bools: TypeAlias = NDArray[np.bool_]
+
+Admitted: TypeAlias = Callable[[int], "Bools | None"]
+"""Which stages side constraints admit at a position from the end; None where they leave nothing out."""
 
 
 def shardings(problem: Problem, width: int) -> list[tuple[int, int]]:
@@ -25,14 +28,17 @@ class Fits:
     """Which ways to shard the stages of a variant may take, by their position from the end.
 
     Types that cost something and gain nothing are left out: of those of one degree that fit a stage the lowest is the
-    fastest, and only type 3 synchronises less, where the preset says so.
+    fastest, and only type 3 synchronises less, where the preset says so. Stages that side constraints do not admit at a
+    position fit in no way.
 
     Parameters
     ----------
     band
         Tables of the stages.
-    every
-        Leave no type out.
+    admitted
+        What side constraints leave.
+    fastest_only
+        Leave out slower types.
 
     Attributes
     ----------
@@ -40,8 +46,8 @@ class Fits:
         Pairs of type and degree.
     """
 
-    def __init__(self, band: Band, *, every: bool = False) -> None:
-        self.band, self.every = band, every
+    def __init__(self, band: Band, admitted: Admitted = lambda _: None, *, fastest_only: bool = True) -> None:
+        self.band, self.admitted, self.fastest_only = band, admitted, fastest_only
         self.problem = band.tables.problem
         self.shardings = shardings(self.problem, band.tables.width)
         self._found: dict[int, Bools] = {}
@@ -52,7 +58,10 @@ class Fits:
             found = np.zeros((len(self.shardings), *self.band.valid.shape), dtype=bool)
             for row, (zero, degree) in enumerate(self.shardings):
                 found[row] = self.band.most_in_flight(zero, degree) >= position
-            self._found[position] = found if self.every else self._without_slower(found)
+            admitted = self.admitted(position)
+            if admitted is not None:
+                found &= admitted
+            self._found[position] = self._without_slower(found) if self.fastest_only else found
         return self._found[position]
 
     def _without_slower(self, found: Bools) -> Bools:
@@ -66,7 +75,7 @@ class Fits:
 
     def keeping(self, kept: Mapping[int, Bools]) -> Fits:
         """Return the same with nothing but what is also in ``kept``, by position; nothing where it is not mentioned."""
-        fewer = Fits(self.band, every=self.every)
+        fewer = Fits(self.band, self.admitted, fastest_only=self.fastest_only)
         none = np.zeros((len(self.shardings), 1, 1), dtype=bool)
         for position in range(1, self.band.tables.layers + 1):
             fewer._found[position] = np.logical_and(self.at(position), kept.get(position, none))

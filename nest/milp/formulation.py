@@ -37,8 +37,17 @@ BY_INDEX_SETS: Mapping[str, str] = {
     "block": "`plans.plan_of`",
     "devices": "the outer choices",
     "range": "the domain of the objective",
+    "nesting": "nothing: no preset that is covered asks for it",
 }
 """Rules for which there is nothing to post, and what keeps them."""
+
+SIDE_BY_INDEX_SETS: Mapping[str, str] = {
+    "admits": "the outer choices",
+    "admits_run": "`fits.Fits`",
+    "device_limit": "the outer choices",
+    "memory_limit": "`fits.Fits`",
+}
+"""The same for what local side constraints say, by their hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,11 @@ class Formulation:
         names = zip(*parts, strict=True)
         arcs, options, places = ([np.concatenate(columns) for columns in zip(*each, strict=True)] for each in names)
         self.arcs, self.options, self.places = Arcs(*arcs), Options(*options), Places(*places)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """How many outer choices, arcs, options and places there are; below a higher limit there are no fewer."""
+        return len(self.choices), len(self.arcs), len(self.options), len(self.places)
 
     def _variant(self, at: int, variant: VariantSpace) -> tuple[list[Ints], list[Ints], list[Ints]]:
         """Add the outer choices of a variant, and return its arcs, options and places."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nest.constraints import Outer
 from nest.problem import Problem
 from nest.tables import VariantTables
 
@@ -53,9 +54,9 @@ def rounds_of(problem: Problem, stages: int, replicas: int) -> int:
 
 
 def replicas_by_stages(
-    problem: Problem, tables: VariantTables, least_degree: int, *, every: bool = False
+    problem: Problem, tables: VariantTables, least_degree: int, *, fewest_only: bool = True
 ) -> dict[int, list[int]]:
-    """Return the numbers of replicas to consider for each allowed number of stages (C4, C5, C10).
+    """Return the numbers of replicas to consider for each number of stages that is allowed (C4, C5, C10, `admits`).
 
     Of the replicas with equal rounds the fewest are as good as any: for the same stages, and so the same stride, their
     places are among those of the others, no load is larger, and they synchronise in no more steps over no more levels.
@@ -64,18 +65,20 @@ def replicas_by_stages(
     ----------
     least_degree
         Blocks that a stage takes at least.
-    every
-        Keep also the replicas that are not the fewest.
+    fewest_only
+        Leave out the replicas that are not the fewest.
     """
-    blocks, choices = tables.devices // tables.width, problem.choices
+    blocks, choices, filters = tables.devices // tables.width, problem.choices, tables.filters
     microbatches, found = problem.training.microbatches, dict[int, list[int]]()
     for stages in range(1, min(tables.layers, blocks // least_degree) + 1):
         if choices.stages is not None and stages not in choices.stages:
             continue
         fewest: dict[int, int] = {}
         for replicas in range(1, min(microbatches, blocks // (stages * least_degree)) + 1):
-            if choices.replicas is None or replicas in choices.replicas:
-                fewest.setdefault(replicas if every else -(-microbatches // replicas), replicas)
+            key = -(-microbatches // replicas) if fewest_only else replicas
+            allowed = choices.replicas is None or replicas in choices.replicas
+            if allowed and key not in fewest and filters.outer(Outer(tables.variant, stages, replicas)):
+                fewest[key] = replicas
         if fewest:
             found[stages] = list(fewest.values())
     return found

@@ -6,13 +6,16 @@ solver proves is its claim: `nest.milp` rounds it to whole ticks only where its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyomo.environ as pyo
 
-from nest.milp.formulation import BY_INDEX_SETS, Formulation
+from nest.constraints.programme import Term
+from nest.milp.coupled import Coupled, post_coupling
+from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
+from nest.milp.side import Clash, place_clashes, stage_clashes
 from nest.milp.sights import Indices
 from nest.plan import Plan
 
@@ -22,11 +25,14 @@ Expression: TypeAlias = Any
 LARGEST = 1e7
 """Largest objective for which times are counted in whole units."""
 
+HALF = 0.5
+"""By how much a sum of whole numbers may be above its limit: it is kept exactly, whatever the tolerance breaks."""
+
 LARGEST_BROKEN = 1e5
 """Largest objective where they are not: rounding must stay far below the tolerances of a solver."""
 
 
-class PyomoModel:
+class PyomoModel(Coupled):
     """Variables of the programme, and the binaries that stand for sets of outer choices.
 
     Attributes
@@ -60,6 +66,8 @@ class PyomoModel:
         model.sync = pyo.Var(bounds=(0, formulation.largest_sync / self.unit))
         model.objective = pyo.Var(bounds=(0, formulation.largest_objective / self.unit))
         model.set_of = pyo.VarList(domain=pyo.Binary)
+        model.flags = pyo.VarList(domain=pyo.Binary)
+        model.numbers = pyo.VarList(domain=pyo.NonNegativeIntegers)
         model.rules = pyo.ConstraintList()
         self.use, self.arc, self.rank = model.use, model.arc, model.rank
         self.option, self.place, self.seat, self.sight = model.option, model.place, model.seat, model.sight
@@ -77,6 +85,35 @@ class PyomoModel:
             self._literals[key] = self.model.set_of.add()
             self.post(pyo.quicksum(self.use[at] for at in key) == self._literals[key])
         return self._literals[key]
+
+    def flag(self) -> Expression:
+        """Return a new binary."""
+        return self.model.flags.add()
+
+    def number(self, most: int) -> Expression:
+        """Return a new whole number from 0 to ``most``."""
+        made = self.model.numbers.add()
+        made.setub(most)
+        return made
+
+    def largest(self, variable: Expression) -> int:
+        """Return the end of the domain of a variable."""
+        return int(variable.ub)
+
+    def post_sum(self, terms: Sequence[Term], most: int, given: Sequence[Expression], reach: tuple[int, int]) -> None:
+        """Post ``sum <= most`` where all of ``given`` are 1, as a sum that the tolerances of a solver do not change."""
+        if max(reach[1] - reach[0], abs(most)) > LARGEST:
+            raise OverflowError(f"a sum up to {reach[1]} is not exact in floating point")
+        slack = (reach[1] - most) * pyo.quicksum(1 - each for each in given)
+        self.post(pyo.quicksum(times * variable for times, variable in terms) - slack <= most + HALF)
+
+    def limit_objective(self, ticks: int, given: Iterable[Expression] = ()) -> None:
+        """Post that an iteration takes so many ticks at most where all binaries of ``given`` are 1."""
+        if self.unit != self.formulation.common_tick:
+            raise OverflowError("times are not counted in whole ticks in floating point")
+        most = ticks // self.formulation.common_tick
+        slack = max(self.objective.ub - most, 0) * pyo.quicksum(1 - each for each in given)
+        self.post(self.objective - slack <= most + HALF)
 
     def arcs(self, chosen: Indices, times: Iterable[float] | None = None) -> Expression:
         """Return the sum of some arcs, each as often as ``times`` says."""
@@ -151,6 +188,27 @@ def memory(made: PyomoModel) -> None:
     for options, arcs in made.formulation.held:
         if arcs:
             made.post(made.arcs(arcs) <= made.sum(made.option, options))
+
+
+def admits_stage(made: PyomoModel) -> None:
+    """Side constraints: no stage that the number of stages forbids."""
+    for clash in stage_clashes(made.formulation):
+        _avoid(made, clash)
+
+
+def admits_place(made: PyomoModel) -> None:
+    """Side constraints: no stage where it must not be, under outer choices for which that is so."""
+    for clash in place_clashes(made.formulation):
+        _avoid(made, clash)
+
+
+def _avoid(made: PyomoModel, clash: Clash) -> None:
+    made.post(made.arcs(clash.arcs) + made.sum(made.place, clash.places, clash.choices) <= clash.most)
+
+
+def coupling(made: PyomoModel) -> None:
+    """Side constraints that tie stages together, as each of them says."""
+    post_coupling(made)
 
 
 def load(made: PyomoModel) -> None:
@@ -234,8 +292,20 @@ RULES: Mapping[str, Post | str] = {
     "devices": BY_INDEX_SETS["devices"],
     "memory": memory,
     "range": BY_INDEX_SETS["range"],
+    "nesting": BY_INDEX_SETS["nesting"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
+
+SIDE: Mapping[str, Post | str] = {
+    "admits": SIDE_BY_INDEX_SETS["admits"],
+    "admits_run": SIDE_BY_INDEX_SETS["admits_run"],
+    "admits_stage": admits_stage,
+    "admits_place": admits_place,
+    "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
+    "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
+    "coupling": coupling,
+}
+"""The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
 COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
 
@@ -243,7 +313,7 @@ COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
 def build(formulation: Formulation) -> PyomoModel:
     """Return the programme with all rules and costs."""
     made = PyomoModel(formulation)
-    for post in (*RULES.values(), *COSTS.values(), least):
+    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
         if callable(post):
             post(made)
     return made

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from nest.constraints import Filters, Run
 from nest.errors import OutOfScope
-from nest.milp.fits import Fits
+from nest.milp.fits import Bools, Fits
 from nest.milp.nearest import Nearest, Room
 from nest.milp.outer import replicas_by_stages, rounds_of
 from nest.problem import Problem
 from nest.tables import Tables, VariantTables
 from nest.units import HARD_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """What is left out because another plan of no higher price makes it superfluous.
+
+    Attributes
+    ----------
+    replicas
+        More replicas than the fewest with equal rounds.
+    types
+        Slower ZeRO types of equal degree.
+    """
+
+    replicas: bool
+    types: bool
+
+    @classmethod
+    def under(cls, filters: Filters, *, every: bool) -> Spared:
+        """Return what may be left out: nothing that a side constraint could prefer."""
+        replicas = filters.by_place or any(each.looks_at_replicas for each in filters.coupling)
+        types = any(each.looks_at_types for each in filters.coupling)
+        return cls(not (every or replicas), not (every or types))
 
 
 class Space:
@@ -21,8 +48,10 @@ class Space:
     tables
         Of the problem.
     every
-        Leave out only what a rule forbids. Otherwise what another plan of no higher price makes superfluous is left
-        out too, more replicas with equal rounds and slower ZeRO types, and what `nest.milp.nearest` finds no room for.
+        Leave out only what a rule or a side constraint forbids. Otherwise what another plan of no higher price makes
+        superfluous is left out too, see `Spared`, and what `nest.milp.nearest` finds no room for.
+    dominated
+        Leave out only the latter.
 
     Attributes
     ----------
@@ -32,13 +61,14 @@ class Space:
     Raises
     ------
     OutOfScope
-        If the problem has side constraints, or its preset prices other plans than `artifact` and `paper` do.
+        If the preset of the problem prices other plans than `artifact` and `paper` do.
     """
 
-    def __init__(self, tables: Tables, *, every: bool = False) -> None:
+    def __init__(self, tables: Tables, *, every: bool = False, dominated: bool = False) -> None:
         self.tables, self.every = tables, every
         require_scope(tables.problem)
-        self.variants = [VariantSpace(variant, every=every) for variant in tables.variants]
+        spared = Spared.under(tables.filters, every=every or dominated)
+        self.variants = [VariantSpace(variant, spared, every=every) for variant in tables.variants]
         self.sharded = any(variant.fits.shardings not in ([], [(0, 1)]) for variant in self.variants)
 
     @classmethod
@@ -55,8 +85,6 @@ class Space:
 def require_scope(problem: Problem) -> None:
     """Raise `OutOfScope` where the programme does not say what the problem asks for."""
     preset, remedy = problem.preset, "use the dynamic program"
-    if problem.constraints:
-        raise OutOfScope("constraints", "the mathematical programme has no side constraints", remedy)
     if (preset.objective, preset.sharding, preset.collectives) != ("bottleneck", "stage", "levels"):
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, remedy)
@@ -73,12 +101,31 @@ class VariantSpace:
         Numbers of replicas by number of stages.
     """
 
-    def __init__(self, tables: VariantTables, *, every: bool) -> None:
+    def __init__(self, tables: VariantTables, spared: Spared, *, every: bool) -> None:
         self.tables, self.every, self.problem = tables, every, tables.problem
-        self.band = tables.band(max(tables.deepest, 1))
-        self.fits = Fits(self.band, every=every)
+        self.band, self.filters = tables.band(max(tables.deepest, 1)), tables.filters
+        self.fits = Fits(self.band, self._admitted, fastest_only=spared.types)
         least = min((degree for _, degree in self.fits.shardings), default=None)
-        self.counts = {} if least is None else replicas_by_stages(self.problem, tables, least, every=every)
+        fewest = spared.replicas
+        self.counts = {} if least is None else replicas_by_stages(self.problem, tables, least, fewest_only=fewest)
+
+    @cached_property
+    def _run(self) -> Run:
+        return Run(np.arange(self.tables.layers)[:, None], np.minimum(self.band.end, self.tables.layers))
+
+    @cached_property
+    def _by_run(self) -> Bools | None:
+        return self.filters.run(self.tables.variant, self._run)
+
+    def _admitted(self, position: int) -> Bools | None:
+        """Return which stages side constraints admit at a position, in a pipeline of some number of stages."""
+        if not self.filters.by_stage:
+            return self._by_run
+        found: Bools = np.zeros(self.band.valid.shape, dtype=bool)
+        for stages in (count for count in self.counts if count >= position):
+            admitted = self.filters.stage(self.tables.variant, stages, position, self._run)
+            found |= True if admitted is None else admitted
+        return found if self._by_run is None else found & self._by_run
 
     @cached_property
     def nearest(self) -> Nearest:
