@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from nest import __version__
 from nest.certificate import Outcome, Verdict, check
+from nest.constraints import Filters
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem, SolverUnavailable
 from nest.evaluate import Violation, evaluate
@@ -146,18 +147,19 @@ def certify_result(
 
 
 def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = None) -> Certificate:
-    """Return the certificate of a solver's answer by the checker.
+    """Return the certificate of a solver's answer by the checker, and by CP-SAT where side constraints tie stages.
 
     Raises
     ------
     Disagreement
-        If the checker refutes what the solver claims to have proven: a fault of ours.
+        If a prover refutes what the solver claims to have proven: a fault of ours.
     """
-    certificate = certify_result(problem, result, time_limit_s=time_limit_s)
+    provers = ("checker", "cpsat") if Filters(problem).coupling else ("checker",)
+    certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
     if certificate.finding is Finding.REFUTED and result.status in (Status.OPTIMAL, Status.INFEASIBLE):
         claim = "infeasible" if result.objective_ticks is None else f"optimal with {result.objective_ticks} ticks"
         found = f"a plan with {certificate.better_ticks} ticks"
-        raise Disagreement(f"the solver says {claim}, the checker has {found}")
+        raise Disagreement(f"the solver says {claim}, a prover has {found}")
     return certificate
 
 
