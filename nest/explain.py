@@ -67,6 +67,10 @@ class Relaxation:
     problem: Problem
 
 
+UNSETTLED = "how much is enough was not found out"
+"""Said of an amount where only the largest that is ever tried is known to help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a problem is infeasible.
@@ -335,7 +339,10 @@ def _more_memory(problem: Problem, questions: _Questions) -> Iterator[Relaxation
 
     size = _least(more, int(problem.cluster.hbm_bytes), MOST_BYTES, questions)
     if size is not None:
-        yield Relaxation("memory", f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)", more(size))
+        text = f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)"
+        yield Relaxation(
+            "memory", text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}", more(size)
+        )
 
 
 def _more_devices(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
@@ -344,7 +351,10 @@ def _more_devices(problem: Problem, questions: _Questions) -> Iterator[Relaxatio
 
     devices = _least(more, problem.cluster.devices, _most_devices(problem), questions)
     if devices is not None:
-        yield Relaxation("devices", f"use {devices:,} devices", more(devices))
+        settled = devices < _most_devices(problem)
+        yield Relaxation(
+            "devices", f"use {devices:,} devices" if settled else f"use more devices; {UNSETTLED}", more(devices)
+        )
 
 
 def _most_devices(problem: Problem) -> int:
