@@ -25,6 +25,13 @@ ARGUMENTS = """
 """
 
 
+WIDE = (*GPT, "--seq", "2048", "--global-batch", "128")
+MOE = (
+    *("--family", "moe", "--layers", "4", "--hidden", "1024", "--heads", "16", "--experts", "4"),
+    *("--cluster", "selene:8", "--seq", "2048", "--global-batch", "8"),
+)
+
+
 def run(command: click.Command, *arguments: str) -> tuple[int, str]:
     """Return exit code and output of a command."""
     result = CliRunner().invoke(command, arguments, standalone_mode=False)
@@ -89,7 +96,11 @@ def test_text_has_a_row_for_each_kind_of_stage() -> None:
         (("--family", "gpt", "--layers", "4", "--cluster", "selene:8"), "--family needs --hidden"),
         ((*GPT, "--cluster", "selene:8", "--seq", "2048"), "--global-batch is missing"),
         ((*PLAN, "--data", "2"), "are 16 devices, and the cluster has 8"),
-        ((*PLAN, "--pipeline", "3"), "are 24 devices, and the cluster has 8"),
+        ((*PLAN, "--pipeline", "3"), "are 24 devices, and the cluster has 8: change a width"),
+        ((*PLAN, "--recompute-layers", "2"), "--recompute-layers goes with --recompute selective or full"),
+        ((*PLAN, "--top-k", "2"), "--top-k goes with --family moe"),
+        ((*PLAN, "--reserve", "inf"), "--reserve inf: give a number"),
+        ((*PLAN, "--reserve", "nan"), "--reserve nan: give a number"),
     ],
 )
 def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> None:
@@ -105,12 +116,67 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> Non
         ((*PLAN, "--framework", "x"), "framework: 'x' is none"),
         ((*PLAN, "--dtype", "fp8"), "no rate for 'fp8'"),
         (("--model", "missing.json", "--cluster", "selene:8"), "missing.json"),
+        ((*WIDE, "--cluster", "selene:9", "--tensor", "3"), "tensor: 3: it does not divide the 64 heads"),
+        ((*WIDE, "--cluster", "selene:128", "--tensor", "128"), "tensor: 128: it does not divide the 64 heads"),
+        ((*WIDE, "--cluster", "selene:8", "--expert", "8"), "expert: 8: the model has no routed experts"),
+        ((*GPT, "--cluster", "selene:8", "--seq", "2048", "--global-batch", "4"), "take 8 at a time"),
+        ((*MOE, "--expert", "8"), "expert: 8: it does not divide the 4 experts"),
+        ((*PLAN, "--imbalance", "2"), "imbalance: 2: the model has no routed experts"),
+        ((*PLAN, "--capacity", "1.5"), "capacity: 1.5: the model has no routed experts"),
+        ((*PLAN, "--seq", "2047", "--sequence-parallel"), "sequence: 2047 tokens, which tensor x context 8 do not"),
     ],
 )
 def test_wrong_values_are_refused(arguments: tuple[str, ...], message: str) -> None:
     """One line that names the value, and what would be right."""
     with pytest.raises(InvalidProblem, match=message):
         run(estimate_command, *arguments)
+
+
+def test_widths_of_models_that_cannot_be_planned(tmp_path: Path) -> None:
+    """A tower beside a decoder is no chain, but can be estimated; so can more devices than key-value heads."""
+    clip = tmp_path / "clip.json"
+    text = {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 2}
+    image = {"image_size": 224, "layers": 2, "width": 768, "patch_size": 32}
+    clip.write_text(json.dumps({"embed_dim": 512, "vision_cfg": image, "text_cfg": text}))
+    sizes = ("--cluster", "selene:8", "--global-batch", "8")
+    assert run(estimate_command, "--model", str(clip), *sizes, "--tensor", "4")[0] == ExitCode.OK
+    with pytest.raises(InvalidProblem, match="tensor: 8: it does not divide the 12 heads"):
+        run(estimate_command, "--model", str(clip), *sizes, "--tensor", "8")
+    few = (
+        "--family",
+        "llama",
+        "--layers",
+        "2",
+        "--hidden",
+        "1024",
+        "--heads",
+        "16",
+        "--kv-heads",
+        "2",
+        "--seq",
+        "1024",
+    )
+    assert run(estimate_command, *few, *sizes, "--tensor", "8")[0] == ExitCode.OK
+
+
+def test_a_length_that_the_model_has_itself(tmp_path: Path) -> None:
+    """Patches of an image are as many as they are: another length is refused, theirs counts."""
+    path = tmp_path / "config.json"
+    sizes = {"hidden_size": 768, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 3072}
+    path.write_text(json.dumps({"model_type": "vit", **sizes, "image_size": 224, "patch_size": 16}))
+    vit = ("--model", str(path), "--cluster", "selene:8", "--global-batch", "8")
+    assert "8 sequences of 197 tokens, bf16" in run(estimate_command, *vit)[1]
+    assert document(estimate_command, *vit, "--seq", "197")["sequence"] == 197
+    with pytest.raises(click.UsageError, match="--seq 4096: the model has sequences of 197 tokens; leave it out"):
+        run(estimate_command, *vit, "--seq", "4096")
+
+
+def test_a_rate_above_the_peak_is_explained() -> None:
+    """Where scores are all, the half that a mask saves counts by the convention: 101 % of an A100."""
+    long = ("--family", "llama", "--layers", "1", "--hidden", "1024", "--heads", "8", "--cluster", "selene:1")
+    text = run(estimate_command, *long, "--seq", str(2**24), "--global-batch", "1")[1]
+    assert "more than the peak only because masked scores" in " ".join(text.split())
+    assert "more than the peak" not in run(estimate_command, *PLAN)[1]
 
 
 def test_validation_in_text_and_json() -> None:

@@ -54,6 +54,26 @@ def document(*arguments: str) -> dict[str, Any]:
     return json.loads(run(*arguments, "--json")[1])  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tensor", "1", "--sequence-parallel"), "sequence_parallel: no tensor width above 1 that is left divides"),
+        (("--imbalance", "2"), "imbalance: 2: the model has no routed experts"),
+    ],
+)
+def test_what_leaves_no_variant_is_named(arguments: tuple[str, ...], message: str) -> None:
+    """Widths that are too wide together are not confused with a sequence that cannot be shared."""
+    with pytest.raises(InvalidProblem, match=message):
+        run(*ASKED, *arguments)
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_reserve_is_a_number(value: str) -> None:
+    """No internal error."""
+    with pytest.raises(click.UsageError, match=f"--reserve {value}: give a number"):
+        run(*ASKED, "--reserve", value)
+
+
 def test_a_plan_without_a_problem_file() -> None:
     """The plan is proven, and what was not tried is said, in text and in JSON."""
     code, text = run(*ASKED)
@@ -144,7 +164,7 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> Non
         (("--context", "3"), "context: 3: it does not divide the 2048 tokens"),
         (("--expert", "2"), "expert: 2: the model has no routed experts"),
         (("--microbatch", "5"), "microbatch: 5: it does not divide the batch of 32"),
-        (("--tensor", "16", "--context", "2"), "no widths fit on 16 devices"),
+        (("--tensor", "16", "--context", "2"), "the narrowest, are 32 devices, and the cluster has 16"),
         (("--reserve", "100"), "reserve: "),
         (("--recipe", "amp"), "recipe: 'amp' sends other bytes than it holds"),
     ],

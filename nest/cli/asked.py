@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from nest.costing import Layout, Setting
-    from nest.families import Description
+    from nest.families import Architecture, Description
 
 NUMBERS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "top_k")
 """Hyperparameters that have an option of their name."""
@@ -40,6 +41,8 @@ def _of_family(options: Mapping[str, Any], given: Mapping[str, int]) -> Descript
     for name in ("layers", "hidden", "heads"):
         if name not in given:
             raise click.UsageError(f"--family needs --{name}, too")
+    if "top_k" in given and options["family"] != "moe":
+        raise click.UsageError("--top-k goes with --family moe")
     sequence = {"seq": options["seq"]} if options["seq"] else {}
     return Description("family", read_hyperparameters({"family": options["family"], **given, **sequence}))
 
@@ -56,6 +59,33 @@ def _of_file(path: Path, given: Mapping[str, int]) -> Description:
         return describe(read_text(path, InvalidProblem), given.get("vocab"))
     except InvalidProblem as error:
         raise (error if error.source else error.at(str(path))) from None
+
+
+def check_sequence(typed: int | None, model: Architecture) -> None:
+    """Refuse ``--seq`` where the model itself says how long each of its sequences is.
+
+    Raises
+    ------
+    click.UsageError
+        If no stream has the typed length.
+    """
+    own = [stream.tokens for stream in model.streams]
+    if typed is not None and all(own) and typed not in own:
+        raise click.UsageError(f"--seq {typed}: the model has sequences of {own[-1]} tokens; leave it out")
+
+
+def reserve_bytes(options: Mapping[str, Any]) -> int:
+    """Return the bytes of ``--reserve``; 0 where it is not typed.
+
+    Raises
+    ------
+    click.UsageError
+        If it is no finite number.
+    """
+    asked = options["reserve"] or 0
+    if not isfinite(asked):
+        raise click.UsageError(f"--reserve {asked}: give a number of GiB from 0")
+    return int(asked * 2**30)
 
 
 @dataclass(frozen=True)
@@ -89,6 +119,7 @@ class AskedPlan:
         from nest.costing import Setting, framework_named
 
         flash = self.options["flash"]
+        check_sequence(self.options["seq"], self.description.model)
         taken = ("sequence_parallel", "context_kind", "expert_tensor", "imbalance", "capacity", "dtype", "padding")
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
@@ -115,6 +146,8 @@ class AskedPlan:
         from nest.costing import Layout
 
         stages, again = self._number("pipeline"), self.options["recompute_layers"]
+        if again is not None and self.options["recompute"] == "none":
+            raise click.UsageError("--recompute-layers goes with --recompute selective or full")
         return Layout(
             self._needed("global_batch", "global_batch"),
             self._replicas(),
@@ -123,7 +156,7 @@ class AskedPlan:
             zero=self.options["zero"],
             recompute=self.options["recompute"],
             recomputed=() if again is None else (again,) * stages,
-            reserve=int(self.options["reserve"] * 2**30),
+            reserve=reserve_bytes(self.options),
         )
 
     def _replicas(self) -> int:
@@ -135,7 +168,8 @@ class AskedPlan:
         data = self._number("data", usual=max(1, self.devices // one))
         if data * one != self.devices:
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
-            raise click.UsageError(f"{what} are {data * one} devices, and the cluster has {self.devices}")
+            found = f"{what} are {data * one} devices, and the cluster has {self.devices}"
+            raise click.UsageError(f"{found}: change a width, or the number of devices")
         return data
 
     def _number(self, name: str, *, usual: int = 1) -> int:

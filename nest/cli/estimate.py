@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,11 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import print_json, screen
 from nest.cli.run_options import WHOLE, model_options
+
+if TYPE_CHECKING:
+    from nest.costing import Layout, Setting
+    from nest.families import Description
+    from nest.hardware import Hardware
 
 
 def _plan_options(command: Any) -> Any:
@@ -66,6 +71,7 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
     asked = AskedPlan(options, description, hardware.cluster.devices)
     setting, layout = asked.setting(), asked.layout()
     recipe = recipe_named(options["recipe"])
+    _check(description, hardware, setting, layout)
     network = placed(network_of(hardware), setting, layout)
     estimate = estimate_iteration(description.model, hardware.device, setting, layout, recipe=recipe, network=network)
     found = Estimated(description, hardware, setting, layout, recipe, estimate)
@@ -74,3 +80,23 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
     else:
         click.echo(estimate_text(found, screen()))
     return ExitCode.OK if found.fits else ExitCode.INFEASIBLE
+
+
+def _check(description: Description, hardware: Hardware, setting: Setting, layout: Layout) -> None:
+    """Refuse widths that ``nest solve`` does not take either: nobody could run the plan."""
+    from nest.errors import InvalidProblem
+    from nest.runs import Run, check_widths
+
+    once = layout.data * setting.expert * setting.microbatch
+    if once > layout.global_batch:
+        what = f"{layout.global_batch} sequences, and data x expert x microbatch take {once} at a time"
+        raise InvalidProblem("global_batch", what, "give a larger batch, or fewer replicas")
+    run = Run(
+        description.model,
+        hardware,
+        setting.sequence,
+        layout.global_batch,
+        padding=setting.padding,
+        cut_experts=setting.expert_tensor > 1,
+    )
+    check_widths(run, setting)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nest.cli.asked import asked_model
+from nest.cli.asked import asked_model, check_sequence, reserve_bytes
 
 if TYPE_CHECKING:
     from nest.problem import Choices
@@ -134,6 +134,7 @@ def _run(options: Mapping[str, Any]) -> Run:
 
     description = asked_model(options["model_path"], options)
     settings, model = description.settings, description.model
+    check_sequence(options["seq"], model)
     named = ("dtype", "flash", "padding", "context_kind", "imbalance", "capacity")
     more: dict[str, Any] = {name: options[name] for name in named if options[name] is not None}
     for name, find in (("recipe", recipe_named), ("framework", framework_named)):
@@ -147,7 +148,7 @@ def _run(options: Mapping[str, Any]) -> Run:
         _size(options, "global_batch", settings.get("global_batch", 0)),
         cut_experts=(options["expert_tensor"] or 1) > 1,
         lengths=(("text", target),) if target else (),
-        reserve_bytes=int((options["reserve"] or 0) * 2**30),
+        reserve_bytes=reserve_bytes(options),
         choices=_choices(options),
         **more,
     )

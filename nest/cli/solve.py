@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nest.cli.dag import dag_answer
 from nest.cli.exits import ExitCode, result_code
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
@@ -58,6 +59,9 @@ def solve_command(
     summary, and written to a file with -o. With --minimize devices or memory it is the plan that keeps a time with the
     least of them.
     """
+    dag = dag_answer(problem_path, settings, time_limit, output, as_json=as_json)
+    if dag is not None:
+        return dag
     allowed_s = time_allowed_s(minimize, time_at_most, throughput, backend)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})

@@ -63,6 +63,9 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "parameters": found.description.model.parameters,
         "cluster": found.hardware.cluster.name,
         "devices": estimate.devices,
+        "sequence": found.setting.sequence,
+        "global_batch": found.layout.global_batch,
+        "dtype": found.setting.dtype,
         "iteration_s": estimate.iteration_s,
         "pipeline_s": estimate.pipeline_s,
         "sync_s": estimate.sync_s,
@@ -93,6 +96,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     """Return the memory of each stage by component, and where the time goes."""
     estimate, layout, setting = found.estimate, found.layout, found.setting
     summary = Summary()
+    summary.add("Training", f"{counted(layout.global_batch, 'sequence')} of {_tokens(found)}, {setting.dtype}")
     summary.add("Plan", _plan(setting, layout))
     summary.add("Iteration", duration(estimate.iteration_s))
     summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
@@ -100,6 +104,8 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     rate = f"{estimate.flops_per_device / 1e12:.1f} TFLOP/s a device, {100 * found.utilisation:.1f} % of its peak"
     summary.add("Throughput", f"{rate}, {layout.global_batch * setting.sequence / estimate.iteration_s:,.0f} tokens/s")
     summary.add("", CONVENTION)
+    if found.utilisation > 1:
+        summary.add("", "more than the peak only because masked scores, which are not computed, count")
     summary.add("Memory", _verdict(found))
     summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, ZeRO-{layout.zero}")
     summary.extend("Noted", found.description.model.notes)
@@ -121,6 +127,16 @@ def _rows(found: Estimated) -> list[tuple[str, ...]]:
         total = (size(memory.total), percent(memory.total, found.hardware.cluster.hbm_bytes))
         rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
     return rows
+
+
+def _tokens(found: Estimated) -> str:
+    """Return the tokens of a sequence in each stream, as they are estimated."""
+    given = dict(found.setting.lengths)
+    streams = found.description.model.streams
+    lengths = {each.name: given.get(each.name) or each.tokens or found.setting.sequence for each in streams}
+    if len(set(lengths.values())) == 1:
+        return counted(next(iter(lengths.values())), "token")
+    return f"{' and '.join(f'{tokens:,} {name}' for name, tokens in lengths.items())} tokens"
 
 
 def _plan(setting: Setting, layout: Layout) -> str:

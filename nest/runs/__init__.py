@@ -9,6 +9,16 @@ from nest.runs.layouts import plan_of
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
-from nest.runs.variants import LeftOut
+from nest.runs.variants import LeftOut, check_widths
 
-__all__ = ["LeftOut", "Posed", "Run", "effective_cluster", "is_run", "plan_of", "problem_of", "read_run"]
+__all__ = [
+    "LeftOut",
+    "Posed",
+    "Run",
+    "check_widths",
+    "effective_cluster",
+    "is_run",
+    "plan_of",
+    "problem_of",
+    "read_run",
+]

@@ -60,8 +60,7 @@ class Chain:
         InvalidProblem
             If a stack is fed by no earlier one, or a later one feeds it.
         """
-        trained = {extra.stack.name for extra in model.extras if extra.trained}
-        stacks = tuple(each for each in model.every_stack if each in model.stacks or each.name in trained)
+        stacks = trained_stacks(model)
         starts = _starts(stacks)
         links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
         _check_order(stacks, links)
@@ -72,6 +71,12 @@ class Chain:
     def flattened(self, costs: Mapping[str, Sequence[LayerCost]]) -> list[LayerCost]:
         """Return costs by stack as costs by place."""
         return [cost for stack in self.stacks for cost in costs[stack.name]]
+
+
+def trained_stacks(model: Architecture) -> tuple[Stack, ...]:
+    """Return the stacks of a model that are trained, in its order."""
+    trained = {extra.stack.name for extra in model.extras if extra.trained}
+    return tuple(each for each in model.every_stack if each in model.stacks or each.name in trained)
 
 
 def _ends(step: Step) -> tuple[int, int]:

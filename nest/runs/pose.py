@@ -55,13 +55,14 @@ def problem_of(run: Run) -> Posed:
 class _Maker:
     def __init__(self, run: Run) -> None:
         self.run, self.chain = run, Chain.of(run.model)
-        self.widths, self.graphs = Widths(run, self.chain), GraphMaker(run, self.chain)
+        self.widths, self.graphs = Widths(run, self.chain.stacks), GraphMaker(run, self.chain)
         self.cluster, self.training = effective_cluster(run.hardware), training_of(run)
         self._costs: dict[Setting, list[LayerCost]] = {}
         self._left: list[LeftOut] = []
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
+        self.widths.check_routing(self.run)
         graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
         run = self.run
         name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
@@ -75,8 +76,7 @@ class _Maker:
         """Return the shapes that nest with the network; all of them if none does, so that a solver says why."""
         shapes = list(self.widths.shapes())
         if not shapes:
-            what = f"no widths fit on {self.cluster.devices} devices"
-            raise InvalidProblem("choices", what, "give narrower ones, or more devices")
+            raise self.widths.none_left()
         probe = self._problem("", {shape: LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ()) for shape in shapes})
         apart = {shape: pair for shape in shapes if (pair := probe.unnested(shape)) is not None}
         if len(apart) == len(shapes):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
+from nest.costing import Setting
 from nest.errors import InvalidProblem
-from nest.families import Matmul, Operator, Scores, Split
+from nest.families import Matmul, Operator, Scores, Split, Stack
 from nest.problem import RECOMPUTE, Allowed, Recompute, Variant
-from nest.runs.chain import Chain
+from nest.runs.chain import trained_stacks
 from nest.runs.run import Run
 
 LEAST_TOKENS = 1024
@@ -38,12 +39,12 @@ class Widths:
 
     Parameters
     ----------
-    run, chain
-        What is trained.
+    run, stacks
+        What is trained, and the stacks of its model.
     """
 
     run: Run
-    chain: Chain
+    stacks: tuple[Stack, ...]
 
     @cached_property
     def tensor(self) -> tuple[list[int], list[LeftOut]]:
@@ -107,11 +108,53 @@ class Widths:
                 if not shared and asked in (None, sequence):
                     yield Variant(tensor, expert, context, sequence, least, kind)
 
+    def none_left(self) -> InvalidProblem:
+        """Return why there is no shape: all are too wide, or none shares the sequence as asked."""
+        devices = self.run.hardware.cluster.devices
+        names = ("tensor", "context", "expert")
+        least = {name: getattr(self, name)[0][0] for name in names}
+        if prod(least.values()) > devices:
+            what = " x ".join(f"{name} {width}" for name, width in least.items())
+            what = f"{what}, the narrowest, are {prod(least.values())} devices, and the cluster has {devices}"
+            return InvalidProblem("choices", what, "give narrower ones, or more devices")
+        what = "no tensor width above 1 that is left divides the tokens of each sequence"
+        return InvalidProblem("sequence_parallel", what, "give another width or sequence, or leave it open")
+
     @property
     def left_out(self) -> list[LeftOut]:
         """What was left out of all of them."""
         found = (self.tensor, self.context, self.expert, self.microbatch, self.recompute)
         return [each for _, left in found for each in left]
+
+    def check(self, setting: Setting) -> None:
+        """Refuse what one setting shares unevenly, or says of experts that the model does not have.
+
+        Raises
+        ------
+        InvalidProblem
+            Naming the first width or number.
+        """
+        for name, why in (("tensor", self._uncut(setting.tensor)), ("expert", self._unspread(setting.expert))):
+            if why:
+                raise InvalidProblem(name, f"{getattr(setting, name)}: {why}", "choose another width")
+        ranks = setting.tensor * setting.context
+        if setting.sequence_parallel and setting.sequence % ranks:
+            what = f"{setting.sequence} tokens, which tensor x context {ranks} do not divide"
+            raise InvalidProblem("sequence", what, "choose another length, or leave sequence parallel out")
+        self.check_routing(setting)
+
+    def check_routing(self, said: Run | Setting) -> None:
+        """Refuse numbers about routed experts where the model has none.
+
+        Raises
+        ------
+        InvalidProblem
+            Naming the first number.
+        """
+        for name, usual in (("imbalance", 1), ("capacity", 0)):
+            if self._experts == 1 and getattr(said, name) != usual:
+                what = f"{getattr(said, name):g}: the model has no routed experts"
+                raise InvalidProblem(name, what, "leave it out")
 
     def _chosen(
         self, name: str, usual: Iterable[int], why_not: Callable[[int], str], *, ignored: bool = False
@@ -141,7 +184,7 @@ class Widths:
     @cached_property
     def _cut(self) -> tuple[tuple[str, int, int], ...]:
         """What tensor parallel cuts: name, length, and the pieces that there are, or 0."""
-        blocks = dict.fromkeys(block for stack in self.chain.stacks for block in stack.blocks)
+        blocks = dict.fromkeys(block for stack in self.stacks for block in stack.blocks)
         operators = [operator for block in blocks for operator in block.operators]
         found: dict[tuple[str, int, int], None] = {}
         for operator in sorted(operators, key=lambda each: not isinstance(each, Scores)):  # heads say the most
@@ -164,7 +207,7 @@ class Widths:
     @cached_property
     def _experts(self) -> int:
         """Greatest number that divides the experts of all layers; 1 without experts."""
-        blocks = (block for stack in self.chain.stacks for block in stack.blocks)
+        blocks = (block for stack in self.stacks for block in stack.blocks)
         weights = (weight for block in set(blocks) for part in block.components for weight in part.weights)
         return gcd(*(weight.experts for weight in weights if weight.experts)) or 1
 
@@ -191,6 +234,19 @@ class Widths:
     def _uneven(self, width: int) -> int:
         """Return the tokens of a stream that a width does not divide, 0 if it divides all."""
         return next((length for length in self._lengths if length % width), 0)
+
+
+def check_widths(run: Run, setting: Setting) -> None:
+    """Refuse a setting whose widths do not divide what they share, as `problem_of` leaves them out.
+
+    Unlike a problem, an estimate takes models whose stacks do not follow each other.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the first width or number.
+    """
+    Widths(run, trained_stacks(run.model)).check(setting)
 
 
 def _powers(most: int) -> list[int]:
