@@ -269,8 +269,9 @@ class Problem:
             raise InvalidProblem("model", "no variant", "give the costs of the layers for at least one tensor width")
         self._check_preset()
         if not self.variants:
-            known = ", ".join(str(variant) for variant in sorted(self.graphs))
-            raise InvalidProblem("choices", "no variant of the model is allowed", f"the model has {known}")
+            raise InvalidProblem(
+                "choices", "no variant of the model is allowed", f"the model has {_known(self.graphs)}"
+            )
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
         for constraint in self.constraints:
@@ -349,6 +350,19 @@ class Problem:
     def with_preset(self, preset: Preset) -> Problem:
         """Return the same problem under another preset."""
         return replace(self, preset=preset)
+
+
+def _known(graphs: Mapping[Variant, LayerGraph]) -> str:
+    """Return the variants of a model, or, where they are many, the values that occur."""
+    if len(graphs) <= MOST_NAMED:
+        return ", ".join(str(variant) for variant in sorted(graphs))
+    names = [spec.name for spec in fields(Variant)]
+    values = {name: sorted({getattr(variant, name) for variant in graphs}) for name in names}
+    return "; ".join(f"{name} {', '.join(str(each).lower() for each in values[name])}" for name in names)
+
+
+MOST_NAMED = 8
+"""Variants that a message names one by one."""
 
 
 def require_chain(graph: LayerGraph, preset: Preset, where: str) -> None:

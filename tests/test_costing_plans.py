@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from costing_models import FAMILIES, FREE, FlatNetwork, bare_gpt, small
@@ -289,3 +291,11 @@ def test_bad_plans_are_refused(make: Callable[[], object], message: str) -> None
     """One line that names what is wrong."""
     with pytest.raises(InvalidProblem, match=message):
         make()
+
+
+def test_more_chunks_than_layers_are_refused() -> None:
+    """A chunk without a layer is no chunk."""
+    cost = SimpleNamespace(repeats=1)
+    layout = Layout(8, stages=4, virtual=3)
+    with pytest.raises(InvalidProblem, match="12 chunks for 8 layers"):
+        split_stages(cast("list[LayerCost]", [cost] * 8), layout)

@@ -80,9 +80,12 @@ def split_stages(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerC
     Raises
     ------
     InvalidProblem
-        If the numbers of layers do not add up, or a stage has nothing.
+        If the numbers of layers do not add up, a stage has nothing, or there are more chunks than layers.
     """
     total = sum(cost.repeats for cost in costs)
+    if layout.virtual > 1 and layout.stages * layout.virtual > total:
+        chunks = layout.stages * layout.virtual
+        raise InvalidProblem("virtual", f"{chunks} chunks for {total} layers", "give each chunk a layer")
     even, more = divmod(total, layout.stages)
     counts = layout.layers or tuple(even + (at < more) for at in range(layout.stages))
     if sum(counts) != total or min(counts) < 0:
