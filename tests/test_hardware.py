@@ -396,3 +396,9 @@ def test_page_lists_everything() -> None:
     for system in (*SYSTEMS, *PODS):
         assert f"| `{system.name}` | `{system.device}` | " in text
     assert TEN_LINES in text
+
+
+def test_a_name_without_a_number_says_what_is_missing() -> None:
+    """What is neither a file nor a name with a number is told both."""
+    with pytest.raises(InvalidProblem, match="a name and a number of devices"):
+        read_cluster("dgx-h100")

@@ -126,8 +126,12 @@ def read_cluster(source: str | Path) -> Hardware:
         Naming file, key, value and remedy.
     """
     path = Path(source)
-    if ":" in str(source) and not path.exists() and path.suffix not in (".toml", ".json"):
-        return cluster_named(str(source))
+    if not path.exists() and path.suffix not in (".toml", ".json"):
+        if ":" in str(source):
+            return cluster_named(str(source))
+        if path.parent == Path():
+            remedy = "give a file, or a name and a number of devices, as in dgx-h100:512"
+            raise InvalidProblem("cluster", f"{show(str(source))} is no file", remedy)
     document = Document.read(path)
     document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
     table = document.decode(ClusterFile)
