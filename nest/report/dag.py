@@ -20,7 +20,9 @@ def dag_text(result: DagResult, screen: Screen) -> str:
     problem, summary = result.problem, Summary()
     devices = ", ".join(f"{count(kind.count)} of class {kind.name}" for kind in problem.classes if kind.count)
     summary.add("Problem", f"{problem.name}: {counted(len(problem.layers), 'layer')}, devices: {devices}")
-    summary.add("Loads", f"as {problem.preset.name} has them, in the unit of time of the file")
+    summary.add(
+        "Loads", f"as {problem.preset.name} has them ({problem.preset.source}), in the unit of time of the file"
+    )
     summary.add("Status", _status(result), _STYLES.get(result.status, "red"))
     if result.value is not None:
         summary.add("Objective", f"{result.value:.10g}, the largest load of a stage")
