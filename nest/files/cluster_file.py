@@ -131,7 +131,7 @@ def read_cluster(source: str | Path) -> Hardware:
             return cluster_named(str(source))
         if path.parent == Path():
             remedy = "give a file, or a name and a number of devices, as in dgx-h100:512"
-            raise InvalidProblem("cluster", f"{show(str(source))} is no file", remedy)
+            raise InvalidProblem("", "there is no such file", remedy, str(source))
     document = Document.read(path)
     document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
     table = document.decode(ClusterFile)
