@@ -6,6 +6,6 @@ equally wide, `sharded` those whose stages differ in width by sharding; `profile
 """
 
 from nest.dp.reason import why_constrained, why_infeasible
-from nest.dp.search import Outcome, has_plan, optimum
+from nest.dp.search import Outcome, optimum
 
-__all__ = ["Outcome", "has_plan", "optimum", "why_constrained", "why_infeasible"]
+__all__ = ["Outcome", "optimum", "why_constrained", "why_infeasible"]

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from nest.dp.incumbent import First, Incumbent
+from nest.dp.incumbent import Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
@@ -80,18 +80,6 @@ def _without_plan(tables: Tables, value: int) -> Outcome:
     if value == NEVER or reason is not None:
         return Outcome(None, None, None, True, reason or why_constrained(tables))
     return Outcome(None, None, value, True, f"no plan takes less than {value} ticks")
-
-
-def has_plan(tables: Tables) -> bool:
-    """Whether a problem has any plan: a search that is content with the first."""
-    if not tables.grouped_prices:
-        if why_infeasible(tables) is not None:
-            return False
-        if not tables.filters.local:
-            return True
-    first = First()
-    _search(tables, Watch(None, None, first))
-    return first.found
 
 
 def _search(tables: Tables, watch: Watch) -> None:
