@@ -139,13 +139,3 @@ def least_by_wait(forwards: Sequence[int], loads: Sequence[int], microbatches: i
         best = max(best, before + microbatches * load + max(0, wait))
         before += load
     return best
-
-
-def beyond_sum(forwards: Sequence[int], backwards: Sequence[int], microbatches: int) -> int:
-    """Return by how much 1F1B may take longer than the objective ``sum``, at most.
-
-    ``(min(m, S) - 1) * (longest forward + longest backward - largest load)``: nothing where one stage has both, as
-    where backward passes take the same multiple of forward passes everywhere. No pipeline is known that takes longer.
-    """
-    slowest = max(forward + backward for forward, backward in zip(forwards, backwards, strict=True))
-    return (min(microbatches, len(forwards)) - 1) * (max(forwards) + max(backwards) - slowest)

@@ -143,6 +143,11 @@ class Stack:
         """Blocks that count as layers."""
         return sum(block.layer for block in self.blocks)
 
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many layers there are of each kind."""
+        return dict(Counter(block.kind for block in self.blocks if block.layer))
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -275,7 +280,7 @@ class Architecture:
 
     def layer_kinds(self) -> dict[str, dict[str, int]]:
         """Return for each stack of the published model how many layers there are of each kind."""
-        return {stack.name: dict(Counter(block.kind for block in stack.blocks if block.layer)) for stack in self.stacks}
+        return {stack.name: stack.kinds for stack in self.stacks}
 
     def with_notes(self, *notes: str) -> Architecture:
         """Return the same model with further notes."""

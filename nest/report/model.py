@@ -88,14 +88,13 @@ def _rows(model: Architecture) -> Sequence[Sequence[str]]:
 
 
 def _stack_facts(model: Architecture, stack: Stack) -> dict[str, object]:
-    kinds = Counter(block.kind for block in stack.blocks if block.layer)
     tokens = {stream.name: stream.tokens for stream in model.streams}
     return {
         "name": stack.name,
         "stream": stack.stream,
         "tokens": tokens[stack.stream],
         "layers": stack.layers,
-        "kinds": dict(kinds),
+        "kinds": stack.kinds,
         "blocks": [block.kind for block in stack.blocks],
         "parameters": stack.parameters,
         "active_parameters": stack.active_parameters,
@@ -105,8 +104,7 @@ def _stack_facts(model: Architecture, stack: Stack) -> dict[str, object]:
 
 
 def _kinds(stack: Stack) -> str:
-    kinds = Counter(block.kind for block in stack.blocks if block.layer)
-    return " + ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none"
+    return " + ".join(f"{number} {kind}" for kind, number in stack.kinds.items()) or "none"
 
 
 def _amount(parameters: int) -> str:
