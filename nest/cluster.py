@@ -26,12 +26,23 @@ class Level:
         Of one message.
     name
         For people to read.
+    link
+        Kind of its links, by name: what collectives reach of the bandwidth, and with which protocols. ``ideal`` ones
+        reach all of it. `nest.cost.links` has the kinds.
+    pair_bytes_per_s
+        What one pair of devices gets at most, per direction, where a device has a link of its own to each other one;
+        None where a pair has the whole bandwidth.
+    in_network_reduction
+        Whether collectives let the switches of the level add (SHARP).
     """
 
     fanout: int
     bandwidth_bytes_per_s: float
     latency_s: float
     name: str = ""
+    link: str = "ideal"
+    pair_bytes_per_s: float | None = None
+    in_network_reduction: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,9 @@ class Cluster:
         For people to read.
     partial
         Whether the last groups may be incomplete. If not, the fan-outs multiply to the number of devices.
+    library
+        The software that runs collectives, by name; ``any`` has every algorithm and takes no time to start.
+        `nest.cost.links` has the libraries.
 
     Raises
     ------
@@ -63,6 +77,7 @@ class Cluster:
     levels: tuple[Level, ...]
     name: str = ""
     partial: bool = False
+    library: str = "any"
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -75,6 +90,8 @@ class Cluster:
             _check_positive(f"cluster.levels[{at}].bandwidth_bytes_per_s", level.bandwidth_bytes_per_s)
             if not 0 <= level.latency_s < inf:
                 raise InvalidProblem(f"cluster.levels[{at}].latency_s", f"{level.latency_s!r}", "give 0 s or more")
+            if level.pair_bytes_per_s is not None:
+                _check_positive(f"cluster.levels[{at}].pair_bytes_per_s", level.pair_bytes_per_s)
         self._check_places()
 
     @cached_property

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise, product
-from math import isqrt
+
+from oracle_groups import Group, decimal
 
 from nest.cluster import Cluster
 from nest.graph import Collective, Layer
 from nest.plan import Plan, Sharding, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
-
-DIGITS = 10**30
 
 
 @dataclass(frozen=True)
@@ -62,83 +61,6 @@ class Rounding:
         away = abs(exact - (exact.numerator // exact.denominator) - Fraction(1, 2))
         self.doubtful += away <= 32 * exact / 2**53
         return round(exact)
-
-
-def decimal(value: float) -> Fraction:
-    """Read a figure as it is written, so that 0.1 is a tenth."""
-    return Fraction(repr(value))
-
-
-def root(value: Fraction) -> Fraction:
-    """Return a square root, to thirty digits after the point and more."""
-    scaled = value * DIGITS**2
-    return Fraction(isqrt(scaled.numerator // scaled.denominator), DIGITS)
-
-
-class Group:
-    """Devices that run a collective together."""
-
-    def __init__(self, cluster: Cluster, members: list[int]) -> None:
-        self.count = len(members)
-        self.latency = [decimal(level.latency_s) for level in cluster.levels]
-        speeds = [decimal(level.bandwidth_bytes_per_s) for level in cluster.levels]
-        self.speed = [min(speeds[: at + 1]) for at in range(len(speeds))]
-        self.parts: list[int] = []
-        self.held: list[list[int]] = []
-        self.steps: list[int] = []
-        inner = 1
-        for level in cluster.levels:
-            outer = inner * level.fanout
-            children = {member // inner for member in members}
-            parents = [child * inner // outer for child in children]
-            self.parts.append(max(parents.count(parent) for parent in parents))
-            self.held.append([sum(member // inner == child for member in members) for child in children])
-            ring = [*pairwise(members), (members[-1], members[0])] if len(members) > 1 else []
-            self.steps.append(sum(a // inner != b // inner and a // outer == b // outer for a, b in ring))
-            inner = outer
-        self.used = [at for at, parts in enumerate(self.parts) if parts > 1]
-        self.alike = all(min(held) == max(held) for held in self.held)
-
-    def seconds(self, kind: str, size: Fraction) -> Fraction:
-        """Return the fastest way to run it."""
-        if self.count == 1 or size == 0:
-            return Fraction(0)
-        if kind == "ring":
-            return (self.count - 1) * max(self.latency[at] + size / self.speed[at] for at in self.used)
-        return min(self._all_to_all(size) if kind == "all-to-all" else self._sums(kind, size))
-
-    def _sums(self, kind: str, size: Fraction) -> Iterator[Fraction]:
-        rounds = 2 if kind == "all-reduce" else 1
-        waits = sum(self.steps[at] * self.latency[at] for at in self.used) - min(self.latency[at] for at in self.used)
-        crossing = max(1 / (min(self.held[at]) * self.speed[at]) for at in self.used)
-        yield rounds * (waits + size * Fraction(self.count - 1, self.count) * crossing)
-        if kind == "all-reduce":
-            path = 2 * sum((self.parts[at] - 1).bit_length() * self.latency[at] for at in self.used)
-            busy = size * max(
-                Fraction(2 if self.parts[at] > 2 else 1) / (min(self.held[at]) * self.speed[at]) for at in self.used
-            )
-            yield path + busy + 2 * root(path * busy)
-        if self.alike:
-            moved = Fraction(0)
-            for at in self.used:
-                moved += size * Fraction(self.parts[at] - 1, self.parts[at]) / min(self.held[at]) / self.speed[at]
-            if len(self.used) > 1:
-                yield rounds * (moved + sum((self.parts[at] - 1) * self.latency[at] for at in self.used))
-            if all(parts & (parts - 1) == 0 for parts in self.parts):
-                halvings = sum((self.parts[at].bit_length() - 1) * self.latency[at] for at in self.used)
-                yield rounds * (moved + halvings)
-
-    def _all_to_all(self, size: Fraction) -> Iterator[Fraction]:
-        least = [min(held) for held in self.held]
-        beyond = [*least[1:], self.count]
-        waits = sum((beyond[at] - least[at]) * self.latency[at] for at in self.used)
-        yield waits + max(size * Fraction(self.count - least[at], self.count) / self.speed[at] for at in self.used)
-        if self.alike and len(self.used) > 1:
-            parts = self.parts
-            waits = sum(((parts[at] - 1) * self.latency[at] for at in self.used), Fraction(0))
-            for at in self.used:
-                waits += size * Fraction(parts[at] - 1, parts[at]) / self.speed[at]
-            yield Fraction(waits)
 
 
 def nests(cluster: Cluster, variant: Variant) -> bool:
@@ -214,10 +136,7 @@ class Costs:
             for one in sources
         )
         pairs = (self.group((here + rank, there + rank)) for rank in range(self.width))
-        return max(
-            self.round(pair.latency[pair.used[-1]] + alive / pair.speed[pair.used[-1]] if alive else Fraction(0))
-            for pair in pairs
-        )
+        return max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert

@@ -10,6 +10,7 @@ from math import prod
 import oracle_default as oracle
 
 from nest.cluster import Cluster, Level
+from nest.cost.links import LIBRARIES, LINK_KINDS
 from nest.graph import Collective, Edge, Layer, LayerGraph
 from nest.plan import Plan
 from nest.presets import DEFAULT
@@ -38,7 +39,7 @@ SMALL = Size()
 def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Problem:
     """Return the problem of a seed; ``ugly`` ones have figures that are no short decimals."""
     rng = random.Random(seed)
-    cluster = _cluster(rng, size, ugly)
+    cluster = linked(random.Random(f"links {seed}"), _cluster(rng, size, ugly))
     graphs = _graphs(rng, size, cluster, ugly)
     training = _training(rng, size)
     problem = Problem(f"seed {seed}", graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
@@ -68,6 +69,23 @@ def _cluster(rng: random.Random, size: Size, ugly: bool) -> Cluster:
     ]
     absent = rng.randint(0, devices // 3) if rng.random() < 0.2 else 0
     return Cluster(devices - absent, 1, tuple(levels), partial=absent > 0)
+
+
+def linked(rng: random.Random, cluster: Cluster) -> Cluster:
+    """Return a cluster with kinds of links and a library, plain ones in a quarter of all."""
+    if rng.random() < 0.25:
+        return cluster
+    names = [each.name for each in LINK_KINDS]
+    levels = tuple(
+        replace(
+            level,
+            link=rng.choice(names),
+            pair_bytes_per_s=level.bandwidth_bytes_per_s / rng.choice([2, 4]) if rng.random() < 0.3 else None,
+            in_network_reduction=rng.random() < 0.3,
+        )
+        for level in cluster.levels
+    )
+    return replace(cluster, levels=levels, library=rng.choice([each.name for each in LIBRARIES]))
 
 
 def _graphs(rng: random.Random, size: Size, cluster: Cluster, ugly: bool) -> dict[Variant, LayerGraph]:

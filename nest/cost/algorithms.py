@@ -166,7 +166,10 @@ def in_network(kind: Kind, network: Network, spread: Spread) -> Run:
 
 
 def direct(kind: Kind, _network: Network, spread: Spread) -> Run:
-    """Each sends to each: ``N - 1`` messages of ``1 / N``; those for other children share the way out of its own."""
+    """Each sends to each: ``N - 1`` messages of ``1 / N``; those for other children share the way out of its own.
+
+    Whoever is alone in its group of a level has no peer there; then the link to a single one counts.
+    """
     if kind is Kind.POINT_TO_POINT:
         level = spread.levels[-1]
         return (Phase({level: 1}, (Load(level, 1.0),)),)
@@ -174,7 +177,7 @@ def direct(kind: Kind, _network: Network, spread: Spread) -> Run:
         return ()
     steps = {level: spread.peers(level) for level in spread.levels}
     loads = [
-        Load(level, (spread.count - spread.least[level]) / spread.count, 1, steps[level], Use.SCATTER)
+        Load(level, (spread.count - spread.least[level]) / spread.count, 1, max(1, steps[level]), Use.SCATTER)
         for level in spread.levels
     ]
     return (Phase(steps, tuple(loads)),)

@@ -15,7 +15,7 @@ import numpy as np
 from nest.cost import alpha_beta
 from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
-from nest.cost.links import ANY, IDEAL, LevelTraits, Network, Use
+from nest.cost.links import Network, Use
 from nest.graph import Axis, Collective, CollectiveKind
 from nest.problem import Problem, Variant
 from nest.units import Floats, Ints
@@ -92,14 +92,19 @@ class Exchanges:
     Parameters
     ----------
     problem
-        Its levels are taken at their bandwidth and latency, and every algorithm is at hand; an oversubscribed or
-        inefficient level is given with what remains.
+        Kinds of links and the library are those that its cluster names; an oversubscribed level is given with what
+        remains.
+
+    Raises
+    ------
+    InvalidProblem
+        If there is no such kind or library.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
         self.tax = problem.training.overlap_tax
-        self.network = Network(self.cluster, (LevelTraits(IDEAL),) * len(self.cluster.levels), ANY)
+        self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
 

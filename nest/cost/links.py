@@ -5,10 +5,12 @@ Constants are few, and each has a source; `docs/collectives.md` says which publi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from math import inf
+from typing import TypeVar
 
 from nest.cluster import Cluster
 from nest.errors import InvalidProblem
@@ -120,7 +122,7 @@ IDEAL = LinkKind("ideal")
 """Reaches its rated bandwidth always: what textbook formulas take links to be."""
 
 LINK_KINDS = (NVLINK, NVLINK5, XGMI, PCIE, RDMA, TCP, ICI, IDEAL)
-"""All kinds we know."""
+"""All kinds we know; levels of a cluster name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,9 @@ NCCL = Library("nccl", ("ring", "tree", "in-network", "direct"), 7e-6, 8)
 ANY = Library("any")
 """Every algorithm, without overhead."""
 
+LIBRARIES = (NCCL, ANY)
+"""All libraries we know; clusters name them."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -240,6 +245,22 @@ class Network:
         if any(each.kind.protocol(SIMPLE) is None for each in self.traits):
             raise InvalidProblem("traits", f"a link without protocol {SIMPLE!r}", "give each link that protocol")
 
+    @classmethod
+    def of(cls, cluster: Cluster) -> Network:
+        """Return the network of a cluster, with the kinds of links and the library that it names.
+
+        Raises
+        ------
+        InvalidProblem
+            If there is no such kind or library.
+        """
+        traits = []
+        for at, level in enumerate(cluster.levels):
+            kind = link_kind_named(level.link, f"cluster.levels[{at}].link")
+            pair = inf if level.pair_bytes_per_s is None else level.pair_bytes_per_s
+            traits.append(LevelTraits(kind, pair, in_network_reduction=level.in_network_reduction))
+        return cls(cluster, tuple(traits), library_named(cluster.library, "cluster.library"))
+
     @cached_property
     def group_bandwidths(self) -> tuple[float, ...]:
         """What a device can send on a path that climbs to each level, as part of a group: bytes/s, as rated."""
@@ -248,3 +269,24 @@ class Network:
             least = min(least, traits.group_bytes_per_s or level.bandwidth_bytes_per_s)
             bandwidths.append(least)
         return tuple(bandwidths)
+
+
+def link_kind_named(name: str, where: str) -> LinkKind:
+    """Return the kind of links of this name; raises `InvalidProblem` if there is none."""
+    return _named(name, LINK_KINDS, where, "kind of link")
+
+
+def library_named(name: str, where: str) -> Library:
+    """Return the library of this name; raises `InvalidProblem` if there is none."""
+    return _named(name, LIBRARIES, where, "library")
+
+
+Named = TypeVar("Named", LinkKind, Library)
+
+
+def _named(name: str, known: Sequence[Named], where: str, what: str) -> Named:
+    found = next((each for each in known if each.name == name), None)
+    if found is None:
+        names = [each.name for each in known]
+        raise InvalidProblem(where, f"{name!r} is no {what} we know", f"choose one of {', '.join(names)}")
+    return found

@@ -7,34 +7,15 @@ from dataclasses import dataclass, field
 
 from nest.cost.algorithms import Kind
 from nest.cost.alpha_beta import Collective, collective
-from nest.cost.links import ICI, NVLINK, NVLINK5, PCIE, RDMA, XGMI, LevelTraits, Library, LinkKind, Network
+from nest.cost.links import Network
 from nest.costing.layout import Layout
 from nest.costing.setting import Setting
 from nest.hardware import Hardware
 
-LIBRARY = Library("nccl", ("ring", "tree", "in-network", "direct"), 7e-6, 8)
-"""What frameworks run on; trees of switches that add are not used across hosts unless asked for."""
-
-WITHIN = {"nvswitch": NVLINK, "quad": NVLINK, "node": NVLINK, "nvl72": NVLINK5, "xgmi": XGMI, "pcie": PCIE}
-"""Links of a level inside a host, by the level's name."""
-
 
 def network_of(hardware: Hardware) -> Network:
-    """Return the network as collectives see it: kinds of links by what the levels are called."""
-    facts = zip(hardware.cluster.levels, hardware.facts, strict=True)
-    traits = []
-    for level, fact in facts:
-        kind = _kind(level.name, hardware.device.name)
-        adds = fact.in_network_reduction and kind in (NVLINK, NVLINK5)
-        traits.append(LevelTraits(kind, fact.pair_bytes_per_s, in_network_reduction=adds))
-    return Network(hardware.cluster, tuple(traits), LIBRARY)
-
-
-def _kind(level: str, device: str) -> LinkKind:
-    if device.startswith("tpu"):
-        return ICI
-    found = WITHIN.get(level, RDMA)
-    return NVLINK5 if found is NVLINK and device.startswith(("b200", "gb200")) else found
+    """Return the network as collectives see it."""
+    return Network.of(hardware.cluster)
 
 
 @dataclass(frozen=True)

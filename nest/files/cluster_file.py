@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from nest.cluster import Cluster
+from nest.cost.links import library_named, link_kind_named
 from nest.errors import InvalidProblem
 from nest.files.disk import read_text
 from nest.files.document import Document
@@ -28,6 +29,7 @@ from nest.hardware import (
     cluster_named,
     converted,
     device_named,
+    linked,
     parse_shape,
     system_named,
 )
@@ -57,7 +59,9 @@ class TierTable(Figures, kw_only=True):
 
     name: Text = ""
     oversubscription: Factor = 1.0
+    pair_gb_per_s: Positive | UnsetType = UNSET
     in_network_reduction: Switch = False
+    link: Text = ""
 
 
 class FanoutTable(TierTable, kw_only=True):
@@ -73,6 +77,7 @@ class TorusTable(Figures, kw_only=True):
     wrap: Annotated[
         bool | list[bool], Meta(description="true, false, or one of them for each axis: whether it closes to a ring")
     ] = True
+    link: Text = ""
 
 
 class DeviceTable(Table, kw_only=True):
@@ -101,6 +106,7 @@ class ClusterFile(Table, kw_only=True):
     name: Text = ""
     devices: Count | UnsetType = UNSET
     partial: Switch = False
+    library: Text = ""
     levels: (
         Annotated[
             list[FanoutTable],
@@ -180,6 +186,8 @@ def read_network(
 
 
 def _hardware(table: ClusterFile, device: Device, path: Path) -> Hardware:
+    if table.library:
+        library_named(table.library, "library")
     given = [name for name in ("levels", "torus", "network") if getattr(table, name) is not UNSET]
     if len(given) != 1:
         what = f"both {given[0]} and {given[1]}" if given else "no network"
@@ -203,7 +211,7 @@ def _levels(table: ClusterFile, device: Device, name: str) -> Hardware:
         cluster = Cluster(table.devices, device.hbm_bytes, levels, name, table.partial)
     except InvalidProblem as fault:
         raise InvalidProblem(fault.where.removeprefix("cluster."), fault.problem, fault.remedy) from None
-    return Hardware(device, cluster, facts)
+    return Hardware(device, linked(cluster, device, facts, table.library), facts)
 
 
 def _torus(table: ClusterFile, torus: TorusTable, device: Device, name: str) -> Hardware:
@@ -213,8 +221,10 @@ def _torus(table: ClusterFile, torus: TorusTable, device: Device, name: str) -> 
     if table.devices not in (UNSET, grid.devices):
         raise InvalidProblem("devices", f"{table.devices}", f"shape {torus.shape} has {grid.devices}")
     levelling = level_torus(grid, device.hbm_bytes, name=name)
-    facts = (LevelFacts(pair_bytes_per_s=grid.link_bytes_per_s),) * len(levelling.cluster.levels)
-    return Hardware(device, levelling.cluster, facts, levelling.order)
+    fact = LevelFacts(pair_bytes_per_s=grid.link_bytes_per_s, link=_link(torus.link, "torus") or "ici")
+    facts = (fact,) * len(levelling.cluster.levels)
+    cluster = linked(levelling.cluster, device, facts, table.library)
+    return Hardware(device, cluster, facts, levelling.order)
 
 
 def _network(table: ClusterFile, network: str, device: Device, name: str, path: Path) -> Hardware:
@@ -225,7 +235,7 @@ def _network(table: ClusterFile, network: str, device: Device, name: str, path: 
     count = None if table.gpus_per_node is UNSET else table.gpus_per_node
     file = path.parent / network
     text = read_text(file, InvalidProblem)
-    asked = Asked(device, count, tiers, table.root, table.topology)
+    asked = Asked(device, count, tiers, table.root, table.topology, table.library)
     try:
         hardware = hardware_of(text, asked, name)
     except InvalidProblem as fault:
@@ -242,8 +252,15 @@ def _tier(row: TierTable, where: str) -> Tier:
         _figure(row, BANDWIDTHS, where),
         _figure(row, LATENCIES, where),
         row.oversubscription,
-        in_network_reduction=row.in_network_reduction,
+        0.0 if row.pair_gb_per_s is UNSET else row.pair_gb_per_s * 1e9,
+        row.in_network_reduction,
+        link=_link(row.link, where),
     )
+
+
+def _link(name: str, where: str) -> str:
+    """Return the name of a kind of links that there is, or nothing for nothing."""
+    return link_kind_named(name, f"{where}.link").name if name else ""
 
 
 def _figure(row: Figures, units: Mapping[str, Fraction], where: str) -> float:

@@ -8,13 +8,14 @@ from pathlib import Path
 from msgspec import UNSET
 
 from nest.cluster import Cluster, Level
+from nest.cost.links import Network
 from nest.errors import InvalidProblem
 from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed, parse_recompute
 from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.model_read import graphs_of
-from nest.files.schema import ChoicesTable, ClusterTable, ProblemFile, TrainingTable
+from nest.files.schema import ChoicesTable, ClusterTable, LevelTable, ProblemFile, TrainingTable
 from nest.files.words import meant, show
 from nest.presets import PRESETS, Preset
 from nest.problem import Allowed, Choices, Copies, Problem, Recompute, Training
@@ -63,8 +64,21 @@ def _training(table: TrainingTable) -> Training:
 
 
 def _cluster(table: ClusterTable) -> Cluster:
-    levels = (Level(level.fanout, level.bandwidth_bytes_per_s, level.latency_s, level.name) for level in table.levels)
-    return Cluster(table.devices, table.hbm_bytes, tuple(levels), table.name, table.partial)
+    levels = tuple(map(_level, table.levels))
+    cluster = Cluster(table.devices, table.hbm_bytes, levels, table.name, table.partial, table.library)
+    return Network.of(cluster).cluster  # refuses names of links and libraries that there are not
+
+
+def _level(table: LevelTable) -> Level:
+    return Level(
+        table.fanout,
+        table.bandwidth_bytes_per_s,
+        table.latency_s,
+        table.name,
+        table.link,
+        None if table.pair_bytes_per_s is UNSET else table.pair_bytes_per_s,
+        table.in_network_reduction,
+    )
 
 
 def _choices(table: ChoicesTable) -> Choices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nest.cluster import Cluster
+from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
 from nest.files.constraint_rows import constraint_values
@@ -69,7 +69,8 @@ def _training(training: Training) -> Values:
 def _cluster(cluster: Cluster) -> Values:
     name: Values = {"name": cluster.name} if cluster.name else {}
     partial: Values = {"partial": True} if cluster.partial else {}
-    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)}
+    library: Values = {} if cluster.library == Cluster.library else {"library": cluster.library}
+    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | library
 
 
 def _level(cluster: Cluster, at: int) -> Values:
@@ -80,7 +81,15 @@ def _level(cluster: Cluster, at: int) -> Values:
         "bandwidth_bytes_per_s": size(level.bandwidth_bytes_per_s),
         "latency_s": float(level.latency_s),
     }
-    return name | figures
+    return name | figures | _links(level)
+
+
+def _links(level: Level) -> Values:
+    """Return what is not plain about the links of a level."""
+    values: Values = {} if level.link == "ideal" else {"link": level.link}
+    if level.pair_bytes_per_s is not None:
+        values["pair_bytes_per_s"] = size(level.pair_bytes_per_s)
+    return values | ({"in_network_reduction": True} if level.in_network_reduction else {})
 
 
 def _choices(choices: Choices) -> Values:

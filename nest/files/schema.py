@@ -49,19 +49,25 @@ RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a
 
 
 class LevelTable(Table):
-    """One level of the network: how many groups of the level below it joins, and what a path across it gives."""
+    """One level of the network: how many groups of the level below it joins, and what a path across it gives.
+
+    ``link``, ``pair_bytes_per_s`` and ``in_network_reduction`` are read by preset "default".
+    """
 
     fanout: Count
     bandwidth_bytes_per_s: Bandwidth
     latency_s: Seconds
     name: Text = ""
+    link: Text = "ideal"
+    pair_bytes_per_s: Bandwidth | UnsetType = UNSET
+    in_network_reduction: Switch = False
 
 
 class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
     The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
-    incomplete), to that at least.
+    incomplete), to that at least. ``library`` is read by preset "default".
     """
 
     devices: Count
@@ -71,6 +77,7 @@ class ClusterTable(Table):
     ]
     name: Text = ""
     partial: Switch = False
+    library: Text = "any"
 
 
 class CopiesTable(Table):

@@ -8,6 +8,7 @@ from nest.cluster import Cluster
 from nest.errors import InvalidProblem
 from nest.hardware.device import Device
 from nest.hardware.devices import ALIASES, DEVICES
+from nest.hardware.links import linked
 from nest.hardware.setup import Hardware, LevelFacts, stack
 from nest.hardware.systems import PODS, SYSTEM_ALIASES, SYSTEMS, Pod, System
 from nest.hardware.torus import parse_shape
@@ -86,7 +87,7 @@ def _switched(system: System, devices: int) -> Hardware:
     device = device_named(system.device)
     levels, facts, partial = stack(system.tiers, devices)
     cluster = Cluster(devices, device.hbm_bytes, levels, f"{system.name}:{devices}", partial)
-    return Hardware(device, cluster, facts, notes=(system.what,))
+    return Hardware(device, linked(cluster, device, facts), facts, notes=(system.what,))
 
 
 def _pod(pod: Pod, size: str) -> Hardware:
@@ -99,7 +100,8 @@ def _pod(pod: Pod, size: str) -> Hardware:
     )
     name = f"{pod.name}:{'x'.join(map(str, shape))}"
     order = tuple(",".join(map(str, row)) for row in torus.order().tolist())
-    return Hardware(device, Cluster(torus.devices, device.hbm_bytes, levels, name), facts, order, (pod.what,))
+    cluster = Cluster(torus.devices, device.hbm_bytes, levels, name)
+    return Hardware(device, linked(cluster, device, facts), facts, order, (pod.what,))
 
 
 def _slice(pod: Pod, devices: int) -> tuple[int, ...]:

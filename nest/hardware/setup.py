@@ -26,12 +26,15 @@ class LevelFacts:
         Whether switches of the level can add (SHARP).
     source
         Where the figures are from.
+    link
+        Kind of its links, by name; empty where the level's name tells it (`nest.hardware.links`).
     """
 
     oversubscription: float = 1.0
     pair_bytes_per_s: float = inf
     in_network_reduction: bool = False
     source: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Tier:
         Of one message.
     oversubscription
         The level's bandwidth is that of the links divided by this.
-    pair_bytes_per_s, in_network_reduction, source
+    pair_bytes_per_s, in_network_reduction, source, link
         As in `LevelFacts`; a pair has the whole link unless said otherwise.
 
     Raises
@@ -103,6 +106,7 @@ class Tier:
     pair_bytes_per_s: float = 0.0
     in_network_reduction: bool = False
     source: str = ""
+    link: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.link_bytes_per_s < inf or not 0 <= self.latency_s < inf or not 1 <= self.oversubscription < inf:
@@ -118,7 +122,7 @@ class Tier:
     def facts(self) -> LevelFacts:
         """What the level itself does not hold."""
         pair = self.pair_bytes_per_s or self.link_bytes_per_s
-        return LevelFacts(self.oversubscription, pair, self.in_network_reduction, self.source)
+        return LevelFacts(self.oversubscription, pair, self.in_network_reduction, self.source, self.link)
 
     def level(self, fanout: int) -> Level:
         """Return the level that joins so many groups."""

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from nest.cluster import Cluster
+from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
-from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, stack
+from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, link_of, linked, stack
+from nest.hardware.systems import PCIE_S
 from nest.networks.fabric import read_ibnetdiscover
 from nest.networks.graphs import read_graph
 from nest.networks.hostfile import read_hostfile
@@ -40,6 +41,8 @@ class Asked:
         The links inside a node, then those of each tier of switches; the last counts for all further tiers.
     root, topology
         Which of several trees, and of several topologies in one file.
+    library
+        What runs collectives, by name; NCCL if empty.
     """
 
     device: Device
@@ -47,6 +50,7 @@ class Asked:
     tiers: tuple[Tier, ...] = ()
     root: str = ""
     topology: str = ""
+    library: str = ""
 
 
 def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
@@ -57,14 +61,18 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
     InvalidProblem
         If it is of no kind that is known, is wrong, or something is missing.
     """
-    levelling = _READERS[kind_of(text)](text, asked)
+    kind = kind_of(text)
+    levelling = _READERS[kind](text, asked)
     levels = levelling.cluster.levels
     facts = {tier.name: tier.facts for tier in asked.tiers}
-    alone = (LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s) for level in levels)
+    alone = (
+        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked.device))
+        for level in levels
+    )
     chosen = tuple(facts.get(level.name, other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
     cluster = levelling.cluster
-    named = Cluster(cluster.devices, cluster.hbm_bytes, levels, name or cluster.name, cluster.partial)
+    named = replace(linked(cluster, asked.device, chosen, asked.library), name=name or cluster.name)
     return Hardware(asked.device, named, chosen, levelling.order, notes)
 
 
@@ -82,6 +90,16 @@ def kind_of(text: str) -> str:
     if found == "hostfile" and text.lstrip()[0] in "{[<":
         raise InvalidProblem("", "no description of a network that is known", f"give one of {', '.join(_READERS)}")
     return found
+
+
+def _inside(level: Level, kind: str, device: Device) -> str:
+    """Return the kind of links of a level of a host's own table; empty where the description is of no single host.
+
+    Tables have two latencies, and a level that of its worst pair.
+    """
+    if kind not in ("nvidia", "nccl", "rocm"):
+        return ""
+    return "pcie" if level.latency_s >= PCIE_S else link_of("node", device.name)
 
 
 _MARKS = {

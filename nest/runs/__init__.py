@@ -4,7 +4,6 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 ``default``, with the costs of `nest.costing`; `read_run` reads a run from a file.
 """
 
-from nest.runs.clusters import effective_cluster
 from nest.runs.layouts import plan_of
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
@@ -16,7 +15,6 @@ __all__ = [
     "Posed",
     "Run",
     "check_widths",
-    "effective_cluster",
     "is_run",
     "plan_of",
     "problem_of",

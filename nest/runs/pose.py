@@ -12,7 +12,6 @@ from nest.graph import Layer, LayerGraph
 from nest.presets import DEFAULT
 from nest.problem import Copies, Problem, Training, Variant
 from nest.runs.chain import Chain
-from nest.runs.clusters import effective_cluster
 from nest.runs.graphs import GraphMaker
 from nest.runs.run import Run
 from nest.runs.variants import LeftOut, Widths
@@ -56,7 +55,7 @@ class _Maker:
     def __init__(self, run: Run) -> None:
         self.run, self.chain = run, Chain.of(run.model)
         self.widths, self.graphs = Widths(run, self.chain.stacks), GraphMaker(run, self.chain)
-        self.cluster, self.training = effective_cluster(run.hardware), training_of(run)
+        self.cluster, self.training = run.hardware.cluster, training_of(run)
         self._costs: dict[Setting, list[LayerCost]] = {}
         self._left: list[LeftOut] = []
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nest.cluster import Cluster
-from nest.hardware import Device, Hardware, Tier, device_named, stack
+from nest.hardware import Device, Hardware, Tier, device_named, linked, stack
 from nest.hardware.devices import H100
 
 NVLINK_S, PCIE_S, NETWORK_S = 3.4e-6, 5.7e-6, 14e-6
@@ -59,4 +59,4 @@ def l4_node(devices: int) -> Hardware:
 def _stacked(device: Device, devices: int, tiers: tuple[Tier, ...]) -> Hardware:
     levels, facts, partial = stack(tiers, devices)
     cluster = Cluster(devices, device.hbm_bytes, levels, f"{device.name}:{devices}", partial)
-    return Hardware(device, cluster, facts)
+    return Hardware(device, linked(cluster, device, facts), facts)
