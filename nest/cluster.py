@@ -11,6 +11,9 @@ import numpy as np
 from nest.errors import InvalidProblem
 from nest.units import Ints, Number
 
+PLAIN_LINK, PLAIN_LIBRARY = "ideal", "any"
+"""Kind of links and library of a cluster that names none, as in `nest.cost.links`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
@@ -40,7 +43,7 @@ class Level:
     bandwidth_bytes_per_s: float
     latency_s: float
     name: str = ""
-    link: str = "ideal"
+    link: str = PLAIN_LINK
     pair_bytes_per_s: float | None = None
     in_network_reduction: bool = False
 
@@ -77,7 +80,7 @@ class Cluster:
     levels: tuple[Level, ...]
     name: str = ""
     partial: bool = False
-    library: str = "any"
+    library: str = PLAIN_LIBRARY
 
     def __post_init__(self) -> None:
         if self.devices < 1:

@@ -144,7 +144,7 @@ class _Way:
         if not self.alike:
             return
         if len(self.used) > 1 and self.group.has("hierarchical"):
-            yield rounds * sum(self.level_by_level(at) for at in self.used)
+            yield rounds * sum((self.level_by_level(at) for at in self.used), Fraction(0))
         if all(is_power(parts) for parts in self.parts) and self.group.has("halving-doubling"):
             steps = {at: self.parts[at].bit_length() - 1 for at in self.used}
             yield rounds * sum((steps[at] * self.wait[at] + self.exchange(at, 1) for at in self.used), Fraction(0))

@@ -50,6 +50,7 @@ COUNT = "give a whole number from 1 to 2147483648"
 BYTES = "give bytes, a number from 0 to 2^53 = 9007199254740992"
 SECONDS = "give seconds, a number from 0 to 1e9"
 BANDWIDTH = "give bytes per second, a number above 0, from 1e-3 to 1e18"
+KINDS = "choose one of nvlink, nvlink5, xgmi, pcie, rdma, tcp, ici, ideal"
 ALLOWED = 'give whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included), or "any"'
 SCHEMA = "or the artifact's own keys (maxDevices, nodes, edges, devices_per_level, ...)"
 
@@ -60,7 +61,7 @@ OURS = [
     (
         "devices = 8",
         "devices = 8\nx = 1",
-        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial",
+        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial, library",
     ),
     ("[training]", "[trainig]", 'trainig: unknown key; did you mean "training"?'),
     ("count = 8", "cuont = 8", 'model.layers[1].cuont: unknown key; did you mean "count"?'),
@@ -96,6 +97,14 @@ OURS = [
     ("= 1e8", "= nan", f"cluster.levels[1].bandwidth_bytes_per_s: NaN; {BANDWIDTH}"),
     ("= 1e8", "= inf", f"cluster.levels[1].bandwidth_bytes_per_s: Infinity; {BANDWIDTH}"),
     ("= 1e-5", "= -1e-5", f"cluster.levels[1].latency_s: -1e-05; {SECONDS}"),
+    ("= 1e-5", '= 1e-5, link = "nvlnk"', f"cluster.levels[1].link: 'nvlnk' is no kind of link we know; {KINDS}"),
+    ("= 1e-5", "= 1e-5, link = 1", "cluster.levels[1].link: 1; give a string"),
+    ("= 1e-5", "= 1e-5, pair_bytes_per_s = 0", f"cluster.levels[1].pair_bytes_per_s: 0; {BANDWIDTH}"),
+    (
+        "devices = 8",
+        'devices = 8\nlibrary = "NCCL"',
+        "cluster.library: 'NCCL' is no library we know; choose one of nccl, any",
+    ),
     ("forward_s = 6", "forward_s = 1e10", f"model.costs[1].forward_s: 10000000000.0; {SECONDS}"),
     ("forward_s = 6", "forward_s = false", f"model.costs[1].forward_s: false; {SECONDS}"),
     ("parameter_bytes = 8", "parameter_bytes = -1", f"model.costs[1].parameter_bytes: -1; {BYTES}"),

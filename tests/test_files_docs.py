@@ -34,8 +34,8 @@ def with_fragment(fragment: str) -> dict[str, Any]:
 
 
 def test_page_has_examples() -> None:
-    """The blocks are found: one problem, its Python, fragments for layers, costs (two), skips and edges, and a plan."""
-    assert [language for language, _ in BLOCKS].count("toml") == 6
+    """The blocks are found: a problem, its Python, fragments for links, layers, costs (two), skips, edges; a plan."""
+    assert [language for language, _ in BLOCKS].count("toml") == 7
     assert {language for language, _ in BLOCKS} == {"toml", "python", "json"}
 
 

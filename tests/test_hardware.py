@@ -285,6 +285,18 @@ def test_ten_lines(tmp_path: Path) -> None:
     assert (hardware.facts[2].oversubscription, hardware.facts[2].pair_bytes_per_s) == (2, 50e9)
 
 
+def test_links_by_name_or_as_said(tmp_path: Path) -> None:
+    """Levels have the links that their names tell, unless the file says others."""
+    plain = read_cluster(written(tmp_path, TEN_LINES)).cluster
+    assert [level.link for level in plain.levels] == ["nvlink", "rdma", "rdma"]
+    assert plain.library == "nccl"
+    said = TEN_LINES.replace("latency_us = 3.4", "latency_us = 3.4, link = 'xgmi', pair_gb_per_s = 64")
+    cluster = read_cluster(written(tmp_path, said.replace("devices = 512", "devices = 512\nlibrary = 'any'"))).cluster
+    assert (cluster.levels[0].link, cluster.levels[0].pair_bytes_per_s) == ("xgmi", 64e9)
+    assert [level.link for level in cluster.levels[1:]] == ["rdma", "rdma"]
+    assert cluster.library == "any"
+
+
 def test_name_or_file() -> None:
     """A name with a number is no file."""
     assert read_cluster("dgx-h100:16").cluster.devices == 16
@@ -333,6 +345,8 @@ def test_network_beside_the_file(tmp_path: Path) -> None:
         ("nest.cluster/1", "nest.cluster/2", '"nest.cluster/1"'),
         ("levels = [", "torus = { shape = '4x4' }\nlevels = [", "both levels and torus"),
         ("bandwidth_gb_per_s = 450", "bandwidth_gb_per_s = 0", "a number above 0"),
+        ("latency_us = 14 ", "latency_us = 14, link = 'ib' ", "levels[1].link: 'ib' is no kind of link we know"),
+        ("devices = 512", "devices = 512\nlibrary = 'mpi'", "library: 'mpi' is no library we know"),
     ],
 )
 def test_wrong_files(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from test_networks import fanouts, speeds
 
 from nest.errors import InvalidProblem
-from nest.hardware import device_named, system_named
+from nest.hardware import Tier, device_named, system_named
 from nest.networks import (
     Asked,
     Link,
@@ -419,3 +419,22 @@ def test_template_is_refused() -> None:
     with pytest.raises(InvalidProblem, match="a template without links"):
         hardware_of(text, Asked(device_named("a100")))
     assert hardware_of(text, Asked(device_named("l4"))).cluster.devices == 2
+
+
+def test_tables_of_a_host_name_links() -> None:
+    """NVLink is that of the devices, and a level with a pair on PCIe is one of PCIe."""
+    table = "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tNV4\tSYS\nGPU1\tNV4\tX\tSYS\nGPU2\tSYS\tSYS\tX\n"
+    for device, links in (("a100", ["nvlink", "pcie"]), ("b200", ["nvlink5", "pcie"])):
+        assert [level.link for level in hardware_of(table, Asked(device_named(device))).cluster.levels] == links
+    mesh = "Link Type between two GPUs\n GPU0 GPU1\nGPU0 0 XGMI\nGPU1 XGMI 0\n"
+    assert [level.link for level in hardware_of(mesh, Asked(device_named("mi300x"))).cluster.levels] == ["xgmi"]
+
+
+def test_tiers_without_names_keep_their_links() -> None:
+    """Each level has what its own tier says, also where no tier has a name."""
+    tiers = (
+        Tier("", 8, 450e9, 3e-6, pair_bytes_per_s=64e9, link="xgmi"),
+        Tier("", 0, 50e9, 1e-5, oversubscription=2, link="tcp"),
+    )
+    levels = hardware_of("a slots=8\nb slots=8\n", Asked(device_named("a100"), tiers=tiers)).cluster.levels
+    assert [(level.link, level.pair_bytes_per_s) for level in levels] == [("xgmi", 64e9), ("tcp", None)]

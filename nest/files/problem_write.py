@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nest.cluster import Cluster, Level
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, Level
 from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
 from nest.files.constraint_rows import constraint_values
@@ -69,7 +69,7 @@ def _training(training: Training) -> Values:
 def _cluster(cluster: Cluster) -> Values:
     name: Values = {"name": cluster.name} if cluster.name else {}
     partial: Values = {"partial": True} if cluster.partial else {}
-    library: Values = {} if cluster.library == Cluster.library else {"library": cluster.library}
+    library: Values = {} if cluster.library == PLAIN_LIBRARY else {"library": cluster.library}
     return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | library
 
 
@@ -86,7 +86,7 @@ def _level(cluster: Cluster, at: int) -> Values:
 
 def _links(level: Level) -> Values:
     """Return what is not plain about the links of a level."""
-    values: Values = {} if level.link == "ideal" else {"link": level.link}
+    values: Values = {} if level.link == PLAIN_LINK else {"link": level.link}
     if level.pair_bytes_per_s is not None:
         values["pair_bytes_per_s"] = size(level.pair_bytes_per_s)
     return values | ({"in_network_reduction": True} if level.in_network_reduction else {})

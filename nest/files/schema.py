@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
 from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, ZERO_ADVICE
 from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
@@ -58,7 +59,7 @@ class LevelTable(Table):
     bandwidth_bytes_per_s: Bandwidth
     latency_s: Seconds
     name: Text = ""
-    link: Text = "ideal"
+    link: Text = PLAIN_LINK
     pair_bytes_per_s: Bandwidth | UnsetType = UNSET
     in_network_reduction: Switch = False
 
@@ -77,7 +78,7 @@ class ClusterTable(Table):
     ]
     name: Text = ""
     partial: Switch = False
-    library: Text = "any"
+    library: Text = PLAIN_LIBRARY
 
 
 class CopiesTable(Table):

@@ -64,12 +64,12 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
     kind = kind_of(text)
     levelling = _READERS[kind](text, asked)
     levels = levelling.cluster.levels
-    facts = {tier.name: tier.facts for tier in asked.tiers}
+    facts = {_figures(tier): tier.facts for tier in asked.tiers}  # tiers need not have names of their own
     alone = (
         LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked.device))
         for level in levels
     )
-    chosen = tuple(facts.get(level.name, other) for level, other in zip(levels, alone, strict=True))
+    chosen = tuple(facts.get(_figures(level), other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
     cluster = levelling.cluster
     named = replace(linked(cluster, asked.device, chosen, asked.library), name=name or cluster.name)
@@ -90,6 +90,11 @@ def kind_of(text: str) -> str:
     if found == "hostfile" and text.lstrip()[0] in "{[<":
         raise InvalidProblem("", "no description of a network that is known", f"give one of {', '.join(_READERS)}")
     return found
+
+
+def _figures(level: Level | Tier) -> tuple[str, float, float]:
+    """Return what tells levels, and the tiers that they are made of, apart."""
+    return level.name, level.bandwidth_bytes_per_s, level.latency_s
 
 
 def _inside(level: Level, kind: str, device: Device) -> str:

@@ -55,6 +55,7 @@ def problem_facts(problem: Problem) -> dict[str, object]:
             "devices": cluster.devices,
             "partial": cluster.partial,
             "hbm_bytes": cluster.hbm_bytes,
+            "library": cluster.library,
             "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
         },
         "training": _training(training),

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nest.certificate import Outcome
 from nest.certify import Certificate, Finding, Proof
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
 from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
@@ -252,7 +253,8 @@ def _cluster(problem: Problem) -> str:
     name = f"{cluster.name}: " if cluster.name else ""
     places = cluster.group_sizes[-1]
     missing = f", places for {count(places)}" if places > cluster.devices else ""
-    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}"
+    library = "" if cluster.library == PLAIN_LIBRARY else f", collectives by {cluster.library}"
+    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}{library}"
 
 
 def _choices(problem: Problem) -> str:
@@ -269,7 +271,7 @@ def _choice(value: object) -> str:
 def _level_table(problem: Problem) -> Table:
     rows = [
         (
-            level_name(problem.cluster, at),
+            level_name(problem.cluster, at) + ("" if level.link == PLAIN_LINK else f" ({level.link})"),
             count(level.fanout),
             count(problem.cluster.group_sizes[at]),
             bandwidth(level.bandwidth_bytes_per_s),
