@@ -108,7 +108,7 @@ class SumBounds:
         Notes
         -----
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
-        one that exchanges them once. So all loads and the slowest synchronisation together are at least all work and
+        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at least all work and
         the synchronisation of an equal part of the weights, whichever types the stages use.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
@@ -124,8 +124,9 @@ class SumBounds:
         """Return the bound of one choice, from the places of its stages."""
         each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
         hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
-        exchanged = exchanged_at(self.tables, {site.holders for site in sites})
-        types = self.tables.types(choice.replicas)
+        options = self.tables.options(choice.replicas)
+        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
+        types = tuple(sorted({option.zero for option in options}))
         counts = np.array([choice.stages]), np.array([choice.further])
         return int(self.objective(*counts, hops, exchanged, types)[0])
 
@@ -139,7 +140,7 @@ class SumBounds:
         tables, count = self.tables, self.tables.layers
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
         np.cumsum(tables.least_held(replicas), axis=1, out=held[:, 1:])
-        kept, most = prefix(tables.activations), -(-tables.microbatches // replicas)
+        kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)
         fewest, rows = np.full(len(replicas), count + 1), np.arange(len(replicas))
         first = np.full(len(replicas), count)
         for position in range(1, min(count, tables.devices // tables.width) + 1):
