@@ -57,8 +57,10 @@ def _settle_all(agenda: list[tuple[SumSearch, SumChoices]], watch: Watch) -> Non
         watch.check()
         at = order[turn]
         engine, choices = agenda[owner[at]]
-        prepared = engine.prepare(choices[at - int(begin[owner[at]])])
-        heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
+        choice = choices[at - int(begin[owner[at]])]
+        if engine.bounds.may_be_better(choice, watch.incumbent.objective):
+            prepared = engine.prepare(choice)
+            heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
 
 
 class SumSearch:
@@ -79,7 +81,8 @@ class SumSearch:
     def prepare(self, choice: SumChoice) -> _Prepared:
         """Return a choice with what its stages see, and its bound."""
         sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+        bound = self.bounds.refined(choice, sites, self.watch.incumbent.objective)
+        return _Prepared(self, choice, sites, bound)
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
