@@ -53,6 +53,33 @@ class Collective:
     hidden_s: float = 0.0
 
 
+Again: TypeAlias = Literal["selective", "full"]
+"""What a layer computes again before its backward pass: the attention core (arXiv 2205.05198, section 5), or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What differs in a layer that computes something again.
+
+    Parameters
+    ----------
+    kind
+        What it computes again.
+    repeated_s
+        Time of that, for one microbatch.
+    activation_bytes, working_bytes
+        In the place of those of the layer.
+    collectives
+        Those that are repeated, besides those of the layer.
+    """
+
+    kind: Again
+    repeated_s: float
+    activation_bytes: Number
+    working_bytes: Number = 0
+    collectives: tuple[Collective, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer under one variant (tensor width, expert width, ...).
@@ -73,10 +100,10 @@ class Layer:
         Bytes among the weights that belong to routed experts, which each expert rank has its own of.
     working_bytes
         Bytes in use for a moment while the layer runs, on top of what is kept.
-    recompute_s
-        Time that recomputation repeats before the backward pass.
     collectives
-        What the devices of a stage exchange for it.
+        What the devices of a stage exchange for it in its two passes.
+    recomputed
+        What it may compute again, each kind at most once; nothing where a layer keeps all in any case.
     """
 
     id: LayerId
@@ -87,8 +114,12 @@ class Layer:
     kind: str = ""
     expert_parameter_bytes: Number = 0
     working_bytes: Number = 0
-    recompute_s: float = 0.0
     collectives: tuple[Collective, ...] = ()
+    recomputed: tuple[Recomputed, ...] = ()
+
+    def again(self, kind: str) -> Recomputed | None:
+        """Return the figures of a kind of recomputation, None where the layer keeps all under it."""
+        return next((each for each in self.recomputed if each.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +141,7 @@ class LayerGraph:
     ------
     InvalidProblem
         If there is no layer, an id occurs twice, an edge dangles or points backwards, a figure is negative or not
-        finite, or the graph is in pieces.
+        finite, a collective is of another pass than where it stands, or the graph is in pieces.
     """
 
     layers: tuple[Layer, ...]
@@ -176,6 +207,12 @@ class LayerGraph:
         return tuple(tuple(sorted(links)) for links in ends)
 
     @cached_property
+    def recomputes(self) -> frozenset[Again]:
+        """Kinds of recomputation for which some layer has figures."""
+        distinct = {id(layer): layer for layer in self.layers}.values()
+        return frozenset(each.kind for layer in distinct for each in layer.recomputed)
+
+    @cached_property
     def unordered_pair(self) -> tuple[LayerId, LayerId] | None:
         """Two neighbouring layers that no edge orders, or None on a chain (with or without skip edges)."""
         loose = set(range(len(self.layers) - 1)) - {source for source, target in self.places if target == source + 1}
@@ -188,7 +225,7 @@ class LayerGraph:
         return len(self.layers)
 
     def _check_figures(self) -> None:
-        for layer in self.layers:
+        for layer in {id(layer): layer for layer in self.layers}.values():
             if not (
                 0 <= layer.forward_s < inf
                 and 0 <= layer.backward_s < inf
@@ -196,12 +233,11 @@ class LayerGraph:
                 and 0 <= layer.activation_bytes < inf
                 and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
                 and 0 <= layer.working_bytes < inf
-                and 0 <= layer.recompute_s < inf
             ):
                 raise _bad_figure(layer)
-            for collective in layer.collectives:
-                if not (0 <= collective.bytes < inf and 0 <= collective.hidden_s < inf):
-                    raise _bad_collective(layer, collective)
+            _check_collectives(layer, layer.collectives, ("forward", "backward"))
+            for each in layer.recomputed:
+                _check_recomputed(layer, each)
         for edge in self.edges:
             if not 0 <= edge.bytes < inf:
                 what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
@@ -262,9 +298,28 @@ def _order(count: int, places: Iterable[tuple[int, int]]) -> list[int]:
     return order
 
 
+def _check_recomputed(layer: Layer, each: Recomputed) -> None:
+    for name in ("repeated_s", "activation_bytes", "working_bytes"):
+        if not 0 <= getattr(each, name) < inf:
+            what = f"{name} of layer {layer.id!r}, recomputed {each.kind}, is {getattr(each, name)!r}"
+            raise InvalidProblem("layers", what, FIGURES)
+    if layer.again(each.kind) is not each:
+        raise InvalidProblem("layers", f"layer {layer.id!r} is recomputed {each.kind} twice", "give one set of figures")
+    _check_collectives(layer, each.collectives, ("recompute",))
+
+
+def _check_collectives(layer: Layer, collectives: Iterable[Collective], passes: tuple[Pass, ...]) -> None:
+    for each in collectives:
+        if not (0 <= each.bytes < inf and 0 <= each.hidden_s < inf):
+            raise _bad_collective(layer, each)
+        if each.when not in passes:
+            what = f"an {each.kind} of layer {layer.id!r} is in the pass {each.when!r}"
+            raise InvalidProblem("layers", what, f"put it where those of {' and '.join(passes)} are")
+
+
 def _bad_figure(layer: Layer) -> InvalidProblem:
     names = ("forward_s", "backward_s", "parameter_bytes", "activation_bytes", "expert_parameter_bytes")
-    figures = {name: getattr(layer, name) for name in (*names, "working_bytes", "recompute_s")}
+    figures = {name: getattr(layer, name) for name in (*names, "working_bytes")}
     for name, value in figures.items():
         if not 0 <= value < inf:
             return InvalidProblem("layers", f"{name} of layer {layer.id!r} is {value!r}", FIGURES)

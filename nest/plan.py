@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, TypeAlias
 
 from nest.errors import InvalidPlan
-from nest.graph import LayerId
+from nest.graph import Layer, LayerId, Recomputed
 from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
 from nest.units import Number
@@ -39,7 +41,7 @@ UNSHARDED = Sharding()
 
 
 def over_replicas(zero: int, degree: int) -> Sharding:
-    """Return sharding of type ``zero`` over the ``degree`` ranks that hold copies of a weight."""
+    """Return sharding of type ``zero`` over ``degree`` of the ranks that hold copies of a weight."""
     return Sharding("replicas", zero, degree) if zero > 0 else UNSHARDED
 
 
@@ -62,6 +64,13 @@ class Stage:
         Inner choices.
     load_s, memory_bytes
         The judge's figures for this stage (seconds per microbatch, bytes per device); None until judged.
+    recomputed
+        How many layers recompute, the first of those that can; None for all of them.
+
+    Raises
+    ------
+    InvalidPlan
+        If layers recompute nothing, or no layer recomputes something.
     """
 
     layers: tuple[LayerId, ...]
@@ -71,6 +80,21 @@ class Stage:
     sharding: Sharding = UNSHARDED
     load_s: float | None = None
     memory_bytes: Number | None = None
+    recomputed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.recomputed is not None and (self.recompute == "none" or self.recomputed < 1):
+            what = f"{self.recomputed} layers recompute {self.recompute!r}"
+            raise InvalidPlan("recomputed", what, "give a number from 1 of layers that recompute, or leave it out")
+
+    def repeats(self, layers: Iterable[Layer]) -> tuple[Recomputed | None, ...]:
+        """Return for each of the stage's layers what it recomputes, None for those that keep all."""
+        left, found = inf if self.recomputed is None else self.recomputed, []
+        for layer in layers:
+            again = layer.again(self.recompute) if left > 0 else None
+            left -= again is not None
+            found.append(again)
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

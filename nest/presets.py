@@ -44,7 +44,7 @@ class Preset:
     sharding
         Whether ZeRO spreads over devices added to the stage, or over the ranks that hold copies of a weight.
     recompute
-        Who says what is computed again: the problem's choices, for all stages but the last, or the variant.
+        Who says what is computed again: the problem's choices, for all stages but the last, or each stage for itself.
     nesting
         Whether the widths of a variant have to nest with the groups of the network.
     transfers
@@ -70,7 +70,7 @@ class Preset:
     sync_factor: float
     arrangements: tuple[Arrangement, ...] = ("replica-major-reversed",)
     sharding: Literal["stage", "replicas"] = "stage"
-    recompute: Literal["choices", "variant"] = "choices"
+    recompute: Literal["choices", "stage"] = "choices"
     nesting: bool = False
     transfers: Literal["edges", "cut"] = "edges"
     collectives: Literal["levels", "groups"] = "levels"
@@ -81,7 +81,7 @@ class Preset:
         """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
         realistic = (
             self.sharding == "replicas",
-            self.recompute == "variant",
+            self.recompute == "stage",
             self.transfers == "cut",
             self.collectives == "groups",
             self.objective == "sum",
@@ -107,7 +107,7 @@ DEFAULT = Preset(
     sync_factor=1.0,
     arrangements=("stage-major", "replica-major"),
     sharding="replicas",
-    recompute="variant",
+    recompute="stage",
     nesting=True,
     transfers="cut",
     collectives="groups",

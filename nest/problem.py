@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import inf
+from math import inf, isqrt
 from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from nest.cluster import Cluster
@@ -40,8 +40,6 @@ class Variant:
         Whether the ``tensor`` devices also share the sequence between the matrices.
     microbatch
         Sequences of one microbatch on one rank.
-    recompute
-        What every stage computes again, where the preset leaves that to the variant.
     """
 
     tensor: int
@@ -49,12 +47,10 @@ class Variant:
     context: int = 1
     sequence: bool = False
     microbatch: int = 1
-    recompute: Recompute = "none"
 
     def __str__(self) -> str:
         widths = f"tensor={self.tensor} expert={self.expert} context={self.context}"
-        again = "" if self.recompute == "none" else f" recompute={self.recompute}"
-        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch}{again})"
+        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch})"
 
     @property
     def width(self) -> int:
@@ -169,12 +165,12 @@ class Choices:
     zero
         Allowed ZeRO types of a stage, of 0 to 3; 0 is no sharding.
     zero_degree
-        Allowed sharding degrees; None allows every power of two.
+        Allowed sharding degrees; None allows every power of two inside a stage, and every degree over replicas.
     recompute
         Whether every stage but the last recomputes its forward pass, ``"full"``, or not, ``"none"``, where the preset
         leaves that to the choices.
-    variant_recompute
-        What variants may recompute, where the preset leaves that to them.
+    stage_recompute
+        What a stage may recompute, where the preset leaves that to each stage.
     """
 
     tensor: Allowed = None
@@ -187,7 +183,7 @@ class Choices:
     zero: frozenset[int] = frozenset({0, 1, 2, 3})
     zero_degree: Allowed = None
     recompute: Recompute = "none"
-    variant_recompute: frozenset[Recompute] | None = None
+    stage_recompute: frozenset[Recompute] | None = None
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -195,7 +191,7 @@ class Choices:
             if isinstance(value, frozenset) and not value:
                 raise InvalidProblem(f"choices.{spec.name}", "no value is allowed", "allow at least one")
         if self.recompute == "selective":
-            remedy = "give 'none' or 'full'; what variants recompute is variant_recompute"
+            remedy = "give 'none' or 'full'; what each stage may recompute is stage_recompute"
             raise InvalidProblem("choices.recompute", "'selective'", remedy)
         if not self.zero <= {0, 1, 2, 3}:
             raise InvalidProblem("choices.zero", f"{sorted(self.zero)}", "ZeRO types are 0, 1, 2 and 3")
@@ -209,8 +205,6 @@ class Choices:
             allowed: Allowed = getattr(self, name)
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
-        if self.variant_recompute is not None and variant.recompute not in self.variant_recompute:
-            return False
         return self.sequence is None or variant.sequence == self.sequence
 
 
@@ -281,9 +275,9 @@ class Problem:
 
     def _check_preset(self) -> None:
         """Refuse what the preset would pass over although it decides which plans there are."""
-        name, by_variant = self.preset.name, self.preset.recompute == "variant"
-        if by_variant and self.choices.recompute != "none":
-            remedy = f'recomputation belongs to the variant: give variant_recompute = "{self.choices.recompute}"'
+        name, by_stage = self.preset.name, self.preset.recompute == "stage"
+        if by_stage and self.choices.recompute != "none":
+            remedy = f'each stage chooses for itself: give stage_recompute = "{self.choices.recompute}"'
             raise InvalidProblem("choices.recompute", f"{self.choices.recompute!r} under preset {name!r}", remedy)
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
@@ -295,8 +289,17 @@ class Problem:
         return tuple(sorted(variant for variant in self.graphs if self.admits(variant)))
 
     def admits(self, variant: Variant) -> bool:
-        """Whether preset and choices allow a variant."""
-        return self.choices.admits(variant) and (self.preset.recompute == "variant" or variant.recompute == "none")
+        """Whether choices allow a variant, and leave its stages a kind of recomputation where those choose one."""
+        return self.choices.admits(variant) and bool(self.recomputes(variant))
+
+    def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
+        """Return what a stage may recompute where each chooses for itself: what is allowed and has figures."""
+        allowed = self.choices.stage_recompute
+        if self.preset.recompute == "choices" or allowed == {"none"}:
+            return ("none",)
+        known = self.graphs[variant].recomputes
+        kinds = (kind for kind in RECOMPUTE if kind == "none" or kind in known)
+        return tuple(kind for kind in kinds if allowed is None or kind in allowed)
 
     def microbatches(self, variant: Variant) -> int:
         """Return the microbatches of an iteration: each slot of the pipeline holds one on every expert rank."""
@@ -318,11 +321,17 @@ class Problem:
         apart = replicas * variant.context
         return apart * variant.expert, apart
 
-    def copy_degrees(self, variant: Variant, replicas: int) -> tuple[int, ...]:
-        """Return the degrees beyond 1 of sharding over the ranks that hold copies: all of them, or none."""
-        degree, allowed = self.copy_ranks(variant, replicas)[0], self.choices.zero_degree
-        possible = degree > 1 and self.choices.zero != {0} and (allowed is None or degree in allowed)
-        return (degree,) if possible else ()
+    def shard_groups(self, variant: Variant, replicas: int) -> tuple[int, ...]:
+        """Return over how many neighbouring replicas a stage may shard, descending: numbers that divide all of them."""
+        allowed, each = self.choices.zero_degree, self.copy_ranks(variant, 1)[0]
+        if self.choices.zero == {0}:
+            return ()
+        if allowed is not None:
+            sizes = {degree // each for degree in allowed if degree % each == 0 and replicas % (degree // each) == 0}
+        else:
+            low = [size for size in range(1, isqrt(replicas) + 1) if replicas % size == 0]
+            sizes = {*low, *(replicas // size for size in low)}
+        return tuple(sorted((size for size in sizes if size * each > 1), reverse=True))
 
     @property
     def levels(self) -> int:

@@ -41,6 +41,16 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class Inner:
+    """What a stage chooses: ZeRO type, replicas of a group that shares its weights, what how many layers recompute."""
+
+    zero: int
+    group: int
+    kind: str = "none"
+    count: int = 0
+
+
+@dataclass(frozen=True)
 class Best:
     """The best objective of all plans and one plan that has it, or neither."""
 
@@ -83,7 +93,6 @@ class Costs:
         self.width = self.variant.tensor * self.variant.context * self.variant.expert
         place = {layer.id: at for at, layer in enumerate(self.layers)}
         self.edges = [(place[e.source], place[e.target], e.bytes) for e in problem.graphs[outer.variant].edges]
-        self.ranks = outer.replicas * self.variant.context * self.variant.expert, outer.replicas * self.variant.context
         given = self.training.copies
         adam = 6 if self.training.optimizer == "adam" else 0
         self.optimizer, self.gradients = (given.optimizer, given.gradients) if given else (adam, 1)
@@ -98,13 +107,14 @@ class Costs:
             return (at * self.outer.replicas + replica) * self.width
         return (replica * self.outer.stages + at) * self.width
 
-    def _stage(self, at: int, first: int, end: int, zero: int) -> Figures:
-        layers = self.layers[first:end]
-        load = max(self._load(at, first, end, replica) for replica in range(self.outer.replicas))
+    def _stage(self, at: int, first: int, end: int, inner: Inner) -> Figures:
+        zero, layers = inner.zero, self.layers[first:end]
+        load = max(self._load(at, first, end, inner, replica) for replica in range(self.outer.replicas))
         each = {0: [], 1: [], 2: [("reduce-scatter", self.gradients)]}.get(
             zero, [("all-gather", 1), ("all-gather", 1), ("reduce-scatter", self.gradients)]
         )
-        load += sum(self._exchange(at, [layer], kind, times, Fraction(1)) for layer in layers for kind, times in each)
+        one, size = Fraction(1), inner.group
+        load += sum(self._exchange(at, size, [layer], kind, times, one) for layer in layers for kind, times in each)
         once = {
             0: [("all-reduce", self.gradients)],
             1: [("reduce-scatter", self.gradients), ("all-gather", 1)],
@@ -112,21 +122,30 @@ class Costs:
             3: [],
         }[zero]
         left = 1 - decimal(self.training.sync_overlap)
-        sync = sum(self._exchange(at, layers, kind, times, left) for kind, times in once)
-        return Figures(load, sync, self._memory(at, layers, zero))
+        sync = sum(self._exchange(at, size, layers, kind, times, left) for kind, times in once)
+        if zero and size < self.outer.replicas:
+            sync += self._across(at, size, layers, left)
+        return Figures(load, sync, self._memory(at, layers, inner))
 
-    def _load(self, at: int, first: int, end: int, replica: int) -> int:
-        total = sum(self.layer(place, self.block(at, replica)) for place in range(first, end))
+    def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
+        again = repeating(self.layers[first:end], inner)
+        kinds = [inner.kind if repeats else "none" for repeats in again]
+        block = self.block(at, replica)
+        total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
         if at > 0:
             total += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
         if at + 1 < self.outer.stages:
             total += self.hop(end, self.block(at, replica), self.block(at + 1, replica))
         return total
 
-    def _layer(self, place: int, block: int) -> int:
+    def _layer(self, place: int, kind: str, block: int) -> int:
         layer = self.layers[place]
-        passes = (layer.forward_s, layer.backward_s, layer.recompute_s)
-        exchanged = sum(self._inside(each, block) for each in layer.collectives)
+        passes, collectives = [layer.forward_s, layer.backward_s], list(layer.collectives)
+        for again in layer.recomputed:
+            if again.kind == kind:
+                passes.append(again.repeated_s)
+                collectives += again.collectives
+        exchanged = sum(self._inside(each, block) for each in collectives)
         return exchanged + sum(self.round(decimal(seconds)) for seconds in passes)
 
     def _hop(self, cut: int, here: int, there: int) -> int:
@@ -152,41 +171,58 @@ class Costs:
             times.append(self.round(seconds - hidden + decimal(self.training.overlap_tax) * hidden))
         return max(times)
 
-    def _exchange(self, at: int, layers: tuple[Layer, ...] | list[Layer], kind: str, times: int, left: Fraction) -> int:
-        """Return what the holders of dense and of expert weights exchange."""
+    def _exchange(
+        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], kind: str, times: int, left: Fraction
+    ) -> int:
+        """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
+        groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
         whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
         total = 0
-        for size, own in ((whole - experts, False), (experts, True)):
+        for weights, own in ((whole - experts, False), (experts, True)):
             slowest = Fraction(0)
-            for x, mine in product(range(t), range(e) if own else [0]):
+            for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.block(at, replica) + x + t * y + t * c * z
-                    for replica in range(self.outer.replicas)
-                    for z in ranks
-                    for y in range(c)
+                    self.block(at, replica) + x + t * y + t * c * z for replica in group for z in ranks for y in range(c)
                 ]
-                slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, size * times))
+                slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, weights * times))
             total += self.round(slowest * left)
         return total
 
-    def _memory(self, at: int, layers: tuple[Layer, ...], zero: int) -> Fraction:
-        held, moment = Fraction(0), Fraction(0)
-        for layer in layers:
-            own = decimal(layer.working_bytes)
-            for size, ranks in zip(self._weights([layer]), self.ranks, strict=True):
+    def _across(self, at: int, size: int, layers: tuple[Layer, ...], left: Fraction) -> int:
+        """Return what an all-reduce of shares takes between the groups that each share the weights."""
+        inside, total = self.variant.context, 0
+        for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
+            slowest = Fraction(0)
+            for rank, one in product(range(self.width), range(size)):
+                members = [self.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
+                share = weights * self.gradients / (size * ranks)
+                slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
+            total += self.round(slowest * left)
+        return total
+
+    def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
+        held, moment, zero = Fraction(0), Fraction(0), inner.zero
+        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
+        figures = [
+            next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
+            for layer, repeats in zip(layers, repeating(layers, inner), strict=True)
+        ]
+        for layer, each in zip(layers, figures, strict=True):
+            own = decimal(each.working_bytes)
+            for size, ranks in zip(self._weights([layer]), over, strict=True):
                 if ranks > 1 and zero >= 2:
                     own += size * self.gradients
                 if ranks > 1 and zero == 3:
                     own += size
             moment = max(moment, own)
-        for size, ranks in zip(self._weights(layers), self.ranks, strict=True):
+        for size, ranks in zip(self._weights(layers), over, strict=True):
             parts = [self.optimizer, self.gradients, 1]
             quanta = size * sum(parts[:zero]) / ranks / self.quantum
             held += size * sum(parts[zero:]) - (-quanta.numerator // quanta.denominator) * self.quantum
-        kept = sum((decimal(layer.activation_bytes) for layer in layers), Fraction(0))
+        kept = sum((decimal(each.activation_bytes) for each in figures), Fraction(0))
         flying = min(self.m, self.outer.stages - at)
         return held + flying * kept + moment + decimal(self.training.overhead_bytes)
 
@@ -214,6 +250,8 @@ def quantum(problem: Problem) -> Fraction:
         for layer in graph.layers:
             sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
             sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
+            for each in layer.recomputed:
+                sizes += [decimal(each.activation_bytes), decimal(each.working_bytes)]
     found = Fraction(1)
     while any((size / found).denominator > 1 for size in sizes):
         found /= 10
@@ -225,7 +263,7 @@ def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[F
     outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
-        figures.append(costs.stage(at, first, first + len(stage.layers), stage.sharding.zero))
+        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(problem, plan, stage)))
         first += len(stage.layers)
     return costs.objective(figures), figures
 
@@ -240,7 +278,6 @@ def outer_choices(problem: Problem) -> Iterator[Outer]:
             (choices.expert, variant.expert),
             (choices.context, variant.context),
             (choices.microbatch, variant.microbatch),
-            (choices.variant_recompute, variant.recompute),
             (None if choices.sequence is None else {choices.sequence}, variant.sequence),
         ]
         if not nests(problem.cluster, variant) or any(ok is not None and value not in ok for ok, value in pairs):
@@ -259,44 +296,76 @@ def best(problem: Problem, rounding: Rounding) -> Best:
     found = Best(None, None)
     for outer in outer_choices(problem):
         costs = Costs(problem, outer, rounding)
-        types = [zero for zero in problem.choices.zero if zero == 0 or _may_shard(problem, costs.ranks[0])]
         layers = len(costs.layers)
         for inner in combinations(range(1, layers), outer.stages - 1):
             cuts = list(pairwise([0, *inner, layers]))
             options = [
-                [(costs.stage(at, *run, zero), zero) for zero in types if _fits(costs, at, run, zero)]
+                [(costs.stage(at, *run, each), each) for each in inners(problem, outer, run) if _fits(costs, at, run, each)]
                 for at, run in enumerate(cuts)
             ]
             for picked in product(*options):
                 objective = costs.objective([figures for figures, _ in picked])
                 if found.objective is None or objective < found.objective:
-                    found = Best(objective, plan_of(problem, outer, cuts, [zero for _, zero in picked]))
+                    found = Best(objective, plan_of(problem, outer, cuts, [each for _, each in picked]))
     return found
 
 
-def _may_shard(problem: Problem, ranks: int) -> bool:
-    degrees = problem.choices.zero_degree
-    return ranks > 1 and (degrees is None or ranks in degrees)
+def repeating(layers: tuple[Layer, ...], inner: Inner) -> list[bool]:
+    """Return which layers of a stage compute something again."""
+    able = [at for at, layer in enumerate(layers) if any(each.kind == inner.kind for each in layer.recomputed)]
+    return [at in able[: inner.count] for at in range(len(layers))]
 
 
-def _fits(costs: Costs, at: int, run: tuple[int, int], zero: int) -> bool:
-    return costs.stage(at, *run, zero).memory <= decimal(costs.cluster.hbm_bytes)
+def inners(problem: Problem, outer: Outer, run: tuple[int, int]) -> Iterator[Inner]:
+    """Yield all that a stage may choose."""
+    choices, d = problem.choices, outer.replicas
+    ranks = outer.variant.context * outer.variant.expert
+    again = _recomputations(problem, outer, run)
+    for zero in sorted(choices.zero):
+        for group in range(1, d + 1):
+            degrees = choices.zero_degree
+            shards = group * ranks > 1 and d % group == 0 and (degrees is None or group * ranks in degrees)
+            if shards if zero else group == d:
+                yield from (Inner(zero, group, kind, count) for kind, count in again)
 
 
-def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], zeros: list[int]) -> Plan:
+def _recomputations(problem: Problem, outer: Outer, run: tuple[int, int]) -> list[tuple[str, int]]:
+    allowed = problem.choices.stage_recompute
+    layers = problem.graphs[outer.variant].layers[slice(*run)]
+    found = []
+    for kind in ("selective", "full"):
+        if allowed is None or kind in allowed:
+            able = sum(any(each.kind == kind for each in layer.recomputed) for layer in layers)
+            found += [(kind, count) for count in range(1, able + 1)]
+    return found if found and allowed is not None and "none" not in allowed else [("none", 0), *found]
+
+
+def inner_of(problem: Problem, plan: Plan, stage: Stage) -> Inner:
+    """Return what a stage of a plan chooses."""
+    ranks, zero = plan.variant.context * plan.variant.expert, stage.sharding.zero
+    count = len(stage.layers) if stage.recomputed is None else stage.recomputed
+    return Inner(zero, stage.sharding.degree // ranks if zero else plan.replicas, stage.recompute, count)
+
+
+def _fits(costs: Costs, at: int, run: tuple[int, int], inner: Inner) -> bool:
+    return costs.stage(at, *run, inner).memory <= decimal(costs.cluster.hbm_bytes)
+
+
+def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: list[Inner]) -> Plan:
     """Return the plan with these choices, everything else as the definition has it."""
     variant, layers = outer.variant, problem.graphs[outer.variant].layers
-    width, ranks = variant.width, outer.replicas * variant.context * variant.expert
+    width, ranks = variant.width, variant.context * variant.expert
     by_stage = outer.arrangement == "stage-major"
     stages = [
         Stage(
             tuple(layer.id for layer in layers[first:end]),
             at * width * (outer.replicas if by_stage else 1),
             width,
-            variant.recompute,
-            Sharding("replicas", zero, ranks) if zero and ranks > 1 else Sharding(),
+            each.kind,  # type: ignore[arg-type]
+            Sharding("replicas", each.zero, each.group * ranks) if each.zero and each.group * ranks > 1 else Sharding(),
+            recomputed=each.count or None,
         )
-        for at, ((first, end), zero) in enumerate(zip(cuts, zeros, strict=True))
+        for at, ((first, end), each) in enumerate(zip(cuts, inner, strict=True))
     ]
     return Plan(
         variant, outer.replicas, width * (1 if by_stage else outer.stages), tuple(stages), arrangement=outer.arrangement
@@ -306,9 +375,8 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], zeros: 
 def plans(problem: Problem) -> Iterator[Plan]:
     """Yield every plan of a problem that the rules allow, memory and side constraints apart."""
     for outer in outer_choices(problem):
-        ranks = outer.replicas * outer.variant.context * outer.variant.expert
-        types = [zero for zero in problem.choices.zero if zero == 0 or _may_shard(problem, ranks)]
         layers = len(problem.graphs[outer.variant])
         for inner in combinations(range(1, layers), outer.stages - 1):
-            for zeros in product(types, repeat=outer.stages):
-                yield plan_of(problem, outer, list(pairwise([0, *inner, layers])), list(zeros))
+            cuts = list(pairwise([0, *inner, layers]))
+            for picked in product(*(list(inners(problem, outer, run)) for run in cuts)):
+                yield plan_of(problem, outer, cuts, list(picked))

@@ -11,10 +11,10 @@ import oracle_default as oracle
 
 from nest.cluster import Cluster, Level
 from nest.cost.links import LIBRARIES, LINK_KINDS
-from nest.graph import Collective, Edge, Layer, LayerGraph
+from nest.graph import Again, Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.plan import Plan
 from nest.presets import DEFAULT
-from nest.problem import Choices, Copies, Problem, Recompute, Training, Variant
+from nest.problem import Choices, Copies, Problem, Training, Variant
 
 UNIT = 332_640
 """Bytes of which all sizes are multiples: parts of small groups are whole, and times short decimals."""
@@ -94,9 +94,9 @@ def _graphs(rng: random.Random, size: Size, cluster: Cluster, ugly: bool) -> dic
     for _ in range(rng.choice([0, 0, 1, 3]) if len(names) > 2 else 0):
         first, second = sorted(rng.sample(range(len(names)), 2))
         links.append((names[first], names[second]))
-    style = _Style(
-        ugly, rng.random() < 0.3, rng.choice([20, 300, 2000]), rng.choice([1, 2, 8, 20]), rng.choice([1, 5, 20])
-    )
+    figures = rng.random() < 0.3, rng.choice([20, 300, 2000]), rng.choice([1, 2, 8, 20]), rng.choice([1, 5, 20])
+    kinds: list[tuple[Again, ...]] = [(), (), ("full",), ("full",), ("selective",), ("selective", "full")]
+    style = _Style(ugly, *figures, rng.choice(kinds))
     graphs: dict[Variant, LayerGraph] = {}
     while not graphs or (len(graphs) < size.variants and rng.random() < 0.5):
         variant = _variant(rng, cluster)
@@ -110,8 +110,7 @@ def _variant(rng: random.Random, cluster: Cluster) -> Variant:
     """Return a variant that nests with the cluster, nearly always."""
     while True:
         widths = (rng.choice([1, 1, 1, 2, 2, 3, 4]), rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2]))
-        kind: Recompute = rng.choice(["none", "none", "selective", "full"])
-        variant = Variant(*widths, rng.random() < 0.2, rng.choice([1, 1, 2]), kind)
+        variant = Variant(*widths, rng.random() < 0.2, rng.choice([1, 1, 2]))
         if (variant.width <= cluster.devices and oracle.nests(cluster, variant)) or rng.random() < 0.02:
             return variant
 
@@ -125,6 +124,7 @@ class _Style:
     millis: int
     weights: int
     edge: int
+    again: tuple[Again, ...]
 
     def layer(self, rng: random.Random, name: int, variant: Variant) -> Layer:
         def time(part: float = 1.0) -> float:
@@ -136,23 +136,30 @@ class _Style:
         weights = self.size(rng, self.weights)
         experts = rng.choice([0, weights, rng.randint(0, weights // UNIT) * UNIT]) if variant.expert > 1 else 0
         axes = [axis for axis in ("tensor", "context", "expert") if getattr(variant, axis) > 1]
-        return Layer(
-            name,
-            time(),
-            time(2),
-            weights,
-            self.size(rng, rng.choice([0, 1, self.weights])),
-            "",
-            experts,
-            self.size(rng, rng.choice([0, 0, 1, self.weights])),
-            0.0 if variant.recompute == "none" else time(0.5),
-            tuple(self.collective(rng, rng.choice(axes), variant) for _ in range(rng.choice([0, 1, 2])) if axes),
-        )
+        kept = self.size(rng, rng.choice([0, 1, self.weights, 3 * self.weights if self.again else 1]))
+        working = self.size(rng, rng.choice([0, 0, 1, self.weights]))
+        passes = time(), time(2)
+        collectives = [self.collective(rng, rng.choice(axes)) for _ in range(rng.choice([0, 1, 2])) if axes]
+        again = [
+            self.recomputed(rng, kind, time(0.5), (kept, working), axes) for kind in self.again if rng.random() < 0.85
+        ]
+        return Layer(name, *passes, weights, kept, "", experts, working, tuple(collectives), tuple(again))
 
-    def collective(self, rng: random.Random, axis: str, variant: Variant) -> Collective:
+    def recomputed(
+        self, rng: random.Random, kind: Again, again_s: float, sizes: tuple[int, int], axes: list[str]
+    ) -> Recomputed:
+        """Return figures that mostly are what one expects, and sometimes keep or need more than without."""
+        kept, working = (rng.randint(0, size // UNIT) * UNIT for size in sizes)
+        if rng.random() < 0.2:
+            kept, working = self.size(rng, self.weights), self.size(rng, self.weights)
+        elif rng.random() < 0.7:
+            working += sizes[0] - kept
+        collectives = [replace(self.collective(rng, rng.choice(axes)), when="recompute")] if axes else []
+        return Recomputed(kind, again_s, kept, working, tuple(collectives if rng.random() < 0.3 else []))
+
+    def collective(self, rng: random.Random, axis: str) -> Collective:
         kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring")
-        when = rng.choice(["forward", "backward", *(["recompute"] if variant.recompute != "none" else [])])
-        hidden = rng.choice([0, 0, 0, 0.01, 0.1])
+        when, hidden = rng.choice(["forward", "backward"]), rng.choice([0, 0, 0, 0.01, 0.1])
         return Collective(rng.choice(kinds), self.size(rng, self.edge), axis, when, hidden)  # type: ignore[arg-type]
 
     def tensor(self, rng: random.Random) -> float:
@@ -187,13 +194,17 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
         replicas=maybe(*range(1, cluster.devices + 1)),
         stages=maybe(*range(1, max(len(graph) for graph in graphs.values()) + 1)),
         zero=rng.choice(ZERO_SETS),
-        zero_degree=rng.choice([None, None, None, None, frozenset({2, 3}), frozenset({4})]),
+        zero_degree=rng.choice([None, None, None, None, frozenset({2, 3}), frozenset({2}), frozenset({4})]),
+        stage_recompute=_kinds(rng, graphs),
     )
-    if rng.random() < 0.1:
-        choices = replace(choices, variant_recompute=frozenset({kept.recompute}))
     if rng.random() < 0.1:
         choices = replace(choices, tensor=frozenset({kept.tensor, 7}), sequence=kept.sequence)
     return choices
+
+
+def _kinds(rng: random.Random, graphs: dict[Variant, LayerGraph]) -> frozenset[str] | None:
+    known = {kind for graph in graphs.values() for kind in graph.recomputes}
+    return rng.choice([None] * 7 + [frozenset({"none"}), frozenset({*known, "none"}), frozenset(known or {"none"})])
 
 
 def _capacity(rng: random.Random, problem: Problem) -> float:
@@ -218,4 +229,6 @@ def random_plan(seed: int, problem: Problem) -> Plan:
     outer = oracle.Outer(
         variant, stages, rng.choice([1, most, rng.randint(1, most)]), rng.choice(["stage-major", "replica-major"])
     )
-    return oracle.plan_of(problem, outer, list(pairwise(cuts)), [rng.randint(0, 3) for _ in range(stages)])
+    runs = list(pairwise(cuts))
+    free = problem.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)
+    return oracle.plan_of(problem, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])

@@ -171,7 +171,7 @@ def _choices(options: Mapping[str, Any]) -> Choices:
         raise click.UsageError(f"--expert-tensor {experts}: give 1 or the tensor width {typed['tensor']}")
     pins: dict[str, Any] = {}
     for name, value in typed.items():
-        field = {"pipeline": "stages", "data": "replicas", "recompute": "variant_recompute"}.get(name, name)
+        field = {"pipeline": "stages", "data": "replicas", "recompute": "stage_recompute"}.get(name, name)
         pins[field] = frozenset({value})
     if "sequence_parallel" in pins:
         pins["sequence"] = typed["sequence_parallel"]

@@ -83,7 +83,7 @@ class Whole:
     loads_s, sync_s, objective_s
         Seconds that a microbatch keeps each stage busy, of the gradient synchronisation, and of an iteration.
     recomputes
-        Whether each stage recomputes.
+        What each stage recomputes, and how many of its layers do; None for all that can.
     iteration
         Seconds of an iteration, exactly: a multiple of the tick.
     """
@@ -97,7 +97,7 @@ class Whole:
     loads_s: tuple[float, ...]
     sync_s: float
     objective_s: float
-    recomputes: tuple[bool, ...]
+    recomputes: tuple[tuple[str, int | None], ...]
     iteration: Fraction
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
 from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange, Exchanges, axis_group
-from nest.graph import Layer, LayerGraph
+from nest.graph import Collective, Layer, LayerGraph
 from nest.problem import Copies, Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
 
@@ -66,11 +66,12 @@ def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extr
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
     graph, devices = problem.graphs[variant], problem.cluster.devices
     layers, copies = graph.layers, problem.training.held
-    times = np.array([layer.forward_s + layer.backward_s + layer.recompute_s for layer in layers])
-    inside = _all_like(layers, lambda layer: layer.collectives, lambda layer: _collectives_s(layer, variant, exchanges))
+    times = np.array([layer.forward_s + layer.backward_s for layer in layers])
+    again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
+    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, exchanges))
     alive, smallest = float(sum(edge.bytes for edge in graph.edges)), min([edge.bytes for edge in graph.edges] or [0])
     hops = [exchanges.hop_s(level, np.array([float(smallest)]))[0] for level in range(problem.levels)]
-    load = float(times.sum()) + inside + 2 * exchanges.longest_s("ring", 2, alive)
+    load = float(times.sum()) + again + inside + 2 * exchanges.longest_s("ring", 2, alive)
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, exchanges)
     sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
     sync = _exchanges_s(EACH_ITERATION, copies, devices, exchanges, sum(layer.parameter_bytes for layer in layers))
@@ -84,21 +85,33 @@ def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: C
     return sum(count * time(like[each]) for each, count in counts.items())
 
 
+def _exchanging(layer: Layer) -> tuple[tuple[Collective, ...], ...]:
+    """Return the collectives of a layer, and those of each kind of recomputation."""
+    return layer.collectives, *(each.collectives for each in layer.recomputed)
+
+
 def _collectives_s(layer: Layer, variant: Variant, exchanges: Exchanges) -> float:
-    return sum(
-        exchanges.longest_s(each.kind, axis_group(variant, each.axis)[1], float(each.bytes))
-        for each in layer.collectives
+    """Return what the collectives of a layer take at most, whatever it recomputes."""
+    passes, *repeated = (
+        sum(exchanges.longest_s(each.kind, axis_group(variant, each.axis)[1], float(each.bytes)) for each in some)
+        for some in _exchanging(layer)
     )
+    return passes + max(repeated, default=0.0)
 
 
 def _exchanges_s(
     by_type: Mapping[int, tuple[Exchange, ...]], copies: Copies, devices: int, exchanges: Exchanges, weights: Number
 ) -> float:
-    """Return the longest time under any ZeRO type, dense and expert weights taken as both so many bytes."""
+    """Return the longest time under any ZeRO type, dense and expert weights taken as both so many bytes.
+
+    Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
+    """
     sizes = {"weights": float(weights), "gradients": float(weights) * copies.gradients}
-    return 2 * max(
+    longest = max(
         sum(exchanges.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
     )
+    shared = exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
+    return 2 * (longest + shared)
 
 
 def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float) -> int:
@@ -110,8 +123,9 @@ def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: floa
 
 def _terms(layer: Layer) -> int:
     """Return how many rounded times a layer may add to the load of a stage."""
-    passes = (layer.forward_s > 0) + (layer.backward_s > 0) + (layer.recompute_s > 0)
-    return passes + len(layer.collectives) + 6 * (layer.parameter_bytes > 0)
+    passes = (layer.forward_s > 0) + (layer.backward_s > 0)
+    again = max(((each.repeated_s > 0) + len(each.collectives) for each in layer.recomputed), default=0)
+    return passes + again + len(layer.collectives) + 6 * (layer.parameter_bytes > 0)
 
 
 def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int = 0) -> int:
@@ -145,13 +159,13 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
 def _exponent_of_sum(times: Floats, transfer: float, most: int, rest: int) -> int:
     """Return the same for the sum of all loads, for any number of stages.
 
-    Every layer counts once, every stage but the first adds two transfers, and up to four times are synchronisation.
+    Every layer counts once, every stage but the first adds two transfers, and up to six times are synchronisation.
     """
     layers = int((times > 0).sum())
     exponents = [-FINEST_EXPONENT]
     for boundaries in (0, len(times) - 1):
         least = float(times.sum()) + 2 * boundaries * transfer
         if least > 0:
-            off = (most * layers + rest + 2 * boundaries + 4) / 2
+            off = (most * layers + rest + 2 * boundaries + 6) / 2
             exponents.append(int(np.ceil(np.log10(off) - np.log10(least) - np.log10(RELATIVE_ERROR))))
     return max(exponents)

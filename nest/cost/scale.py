@@ -6,12 +6,14 @@ the same ticks under every restriction of the choices.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from nest.cost.extremes import extremes_of
 from nest.errors import InvalidProblem
+from nest.graph import Layer
 from nest.problem import Problem
-from nest.units import EXACT_LIMIT, HARD_LIMIT, LONGEST, TimeScale, byte_scale, finest_exponent
+from nest.units import EXACT_LIMIT, HARD_LIMIT, LONGEST, Number, TimeScale, byte_scale, finest_exponent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,18 @@ def scale_of(problem: Problem) -> Scale:
 def _quanta_per_byte(problem: Problem) -> int:
     scale, most = byte_scale([problem.training.overhead_bytes]), 0.0
     for graph in problem.graphs.values():
-        sizes = [layer.parameter_bytes for layer in graph.layers] + [layer.activation_bytes for layer in graph.layers]
-        sizes += [edge.bytes for edge in graph.edges]
-        sizes += [layer.expert_parameter_bytes for layer in graph.layers]
-        sizes += [layer.working_bytes for layer in graph.layers]
-        scale = max(scale, byte_scale(sizes))
-        most = max(most, sum(sizes))
+        counts = Counter(map(_sizes, graph.layers))
+        sent = [edge.bytes for edge in graph.edges]
+        scale = max(scale, byte_scale([*sent, *(size for sizes in counts for size in sizes)]))
+        most = max(most, sum(sent) + sum(count * sum(sizes) for sizes, count in counts.items()))
     copies = problem.training.held
     times = max(10, copies.optimizer + 2 * copies.gradients + 2)  # of a weight on one device at most
     if (most + problem.training.overhead_bytes) * scale * times > HARD_LIMIT:
         raise InvalidProblem("bytes", f"the sizes of the model add up to {most:.3g} bytes", "check their unit")
     return scale
+
+
+def _sizes(layer: Layer) -> tuple[Number, ...]:
+    """Return all byte counts of a layer."""
+    own = (layer.parameter_bytes, layer.activation_bytes, layer.expert_parameter_bytes, layer.working_bytes)
+    return own + tuple(size for each in layer.recomputed for size in (each.activation_bytes, each.working_bytes))

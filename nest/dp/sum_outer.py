@@ -13,11 +13,16 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
+from nest.dp.sum_filling import Filling
 from nest.presets import Arrangement
 from nest.tables import GroupedTables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import Site
-from nest.units import NEVER, Ints, distinct
+from nest.units import LONGEST, NEVER, Ints, distinct
+
+
+PRECISE = 256
+"""Bounds of the slowest load are as near to each other as this part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class SumBounds:
     def __init__(self, tables: GroupedTables) -> None:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
+        self.filling = Filling(tables)
 
     @cached_property
     def hop(self) -> Ints:
@@ -91,6 +97,23 @@ class SumBounds:
             least = np.maximum(least, -(-heavy // stages) * threshold)
         return least
 
+    def may_be_better(self, choice: SumChoice, objective: int) -> bool:
+        """Whether stages within the largest load with which a plan could be better than one of an objective are enough."""
+        room = objective - 1 - self.total
+        most = min(room // choice.further if choice.further else LONGEST, LONGEST)
+        return room >= 0 and self.filling.within(choice.replicas).fewest(most, choice.stages) <= choice.stages
+
+    def slowest(self, choice: SumChoice, most: int) -> int:
+        """Return a load that some stage reaches, by memory, recomputation and work; more than ``most`` as it may be."""
+        filled, stages = self.filling.within(choice.replicas), choice.stages
+        if filled.fewest(most, stages) > stages:
+            return most + 1
+        low, high = int(self.crowded[stages]) - 1, most
+        while high - low > max(low, 1) // PRECISE:
+            middle = (low + high) // 2 if high < 4 * low else 2 * low + 1
+            low, high = (low, middle) if filled.fewest(middle, stages) <= stages else (middle, high)
+        return low + 1
+
     def objective(
         self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
     ) -> Ints:
@@ -108,7 +131,7 @@ class SumBounds:
         Notes
         -----
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
-        one that exchanges them once. So all loads and the slowest synchronisation together are at least all work and
+        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at least all work and
         the synchronisation of an equal part of the weights, whichever types the stages use.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
@@ -120,14 +143,22 @@ class SumBounds:
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages."""
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
         each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
         hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
-        exchanged = exchanged_at(self.tables, {site.holders for site in sites})
-        types = self.tables.types(choice.replicas)
+        options = self.tables.options(choice.replicas)
+        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
+        types = tuple(sorted({option.zero for option in options}))
         counts = np.array([choice.stages]), np.array([choice.further])
-        return int(self.objective(*counts, hops, exchanged, types)[0])
+        bound = int(self.objective(*counts, hops, exchanged, types)[0])
+        if bound >= better_than or not choice.further:
+            return bound
+        loads, hop = self.total + int(hops[0][0]), int(hops[1][0])
+        most = min((better_than - 1 - loads) // choice.further - hop, LONGEST)
+        slowest = self.slowest(choice, most) + hop if most >= 0 else most + hop + 1
+        sync = int(exchanged.sync[0] / choice.stages) if any(zero in PLAIN for zero in types) else 0
+        return max(bound, loads + choice.further * slowest + max(sync - 8, 0))
 
     def fewest_stages(self, replicas: Ints) -> Ints:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.
@@ -139,7 +170,7 @@ class SumBounds:
         tables, count = self.tables, self.tables.layers
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
         np.cumsum(tables.least_held(replicas), axis=1, out=held[:, 1:])
-        kept, most = prefix(tables.activations), -(-tables.microbatches // replicas)
+        kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)
         fewest, rows = np.full(len(replicas), count + 1), np.arange(len(replicas))
         first = np.full(len(replicas), count)
         for position in range(1, min(count, tables.devices // tables.width) + 1):

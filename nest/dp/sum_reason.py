@@ -64,13 +64,12 @@ def _why(tables: GroupedTables) -> tuple[str, float]:
 def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
     """Name the layer that needs the most memory alone, in the last stage, or say that no cut of the layers fits.
 
-    As many ranks share as there can be, each with the ZeRO type that leaves the least.
+    There are as many replicas as there can be, and the stage shards and recomputes in the way that leaves the least.
     """
-    name, band, capacity = _variant(tables.variant), tables.band(1), tables.capacity
-    ranks, types = tables.ranks(replicas), tables.types(replicas)
-    if not types:
+    name, capacity, options = _variant(tables.variant), tables.capacity, tables.options(replicas)
+    if not options:
         return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
-    needs = np.minimum.reduce([band.held(ranks, zero)[:, 0] for zero in types]) + tables.activations
+    needs = np.minimum.reduce([tables.alone(option) for option in options])
     worst = int(np.argmax(needs))
     have = _bytes(tables, max(capacity, 0))
     if needs[worst] <= capacity:

@@ -5,8 +5,8 @@ load and one on the synchronisation of every stage, the least sum of loads is a 
 
     ``sum_q[first] = min over end > first of load_q(first, end) + sum_{q-1}[end]``,  ``sum_0[layers] = 0``,
 
-over the stages that keep both caps and fit their memory (C11); the load of a stage is that of the fastest ZeRO type
-that does. Stages are runs of layers by construction (C2, C3).
+over the stages that keep both caps and fit their memory (C11); the load of a stage is that of the fastest way to shard
+and to recompute that does. Stages are runs of layers by construction (C2, C3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from nest.dp.masks import Role, StageMasks
 from nest.dp.uniform import windows
 from nest.dp.watch import Watch
 from nest.tables import GroupedBand
-from nest.tables.grouped import Ranks, Site
+from nest.tables.grouped import Site
+from nest.tables.shares import Holders, Option, Ranks, Shares
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
@@ -48,29 +49,52 @@ class Holding(NamedTuple):
 
     Parameters
     ----------
-    ranks
-        How many hold copies of a weight.
-    types
-        ZeRO types that a stage may use, ascending.
+    options
+        How a stage may shard.
     stride
         Devices from replica to replica.
     """
 
-    ranks: Ranks
-    types: tuple[int, ...]
+    options: tuple[Option, ...]
     stride: int
+
+
+class Way(NamedTuple):
+    """How a stage shards, what it recomputes (a place in `GroupedTables.repeating` from 1, 0 for nothing), how often."""
+
+    option: Option
+    kind: int
+    count: int
+
+
+class _Sharded(NamedTuple):
+    """A way to shard in one place: what it adds to each layer, and how long pairs of weights synchronise."""
+
+    option: Option
+    ranks: Ranks
+    extra: Ints
+    syncs: Ints
+    moment: Ints
+
+    def beats(self, other: _Sharded) -> bool:
+        """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
+        more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
+        names = ("moment", "extra", "syncs")
+        return more and all((getattr(self, name) <= getattr(other, name)).all() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class StageTables:
-    """Every stage in one place: the load and the synchronisation of the fastest ZeRO type allowed, and which that is.
+    """Every stage in one place: load and synchronisation of the fastest way that is allowed, and which that is.
 
     Both are `NEVER` where none is.
     """
 
     load: Ints
     sync: Ints
-    zero: Ints
+    option: Ints
+    kind: Ints
+    count: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +105,15 @@ class Path:
     ----------
     loads, slowest, sync
         Sum and largest of the loads, and largest synchronisation.
-    cuts, zeros
-        ``[0, cut, ..., layers]``, and the ZeRO type of each stage.
+    cuts, ways
+        ``[0, cut, ..., layers]``, and how each stage shards and recomputes.
     """
 
     loads: int
     slowest: int
     sync: int
     cuts: tuple[int, ...]
-    zeros: tuple[int, ...]
+    ways: tuple[Way, ...]
 
 
 class SumRows:
@@ -113,10 +137,12 @@ class SumRows:
         self, band: GroupedBand, masks: StageMasks, steps: tuple[Step, ...], holding: Holding, watch: Watch
     ) -> None:
         self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
-        self.ranks, self.types, self.stride = holding
+        self.options, self.stride = holding
         self.layers = band.tables.layers
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
+        self._sharded: dict[Holders, list[_Sharded]] = {}
+        self._undominated: dict[tuple[Shares, ...], list[_Sharded]] = {}
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -131,37 +157,70 @@ class SumRows:
         return self._stages[step]
 
     def _stage(self, step: Step) -> StageTables:
-        band, (pairs, holders) = self.band, step.site
-        extra, sync, zero = (np.full(band.valid.shape, value, dtype=np.int64) for value in (NEVER, NEVER, 0))
-        for each in reversed(self.types):  # a later one is never slower; of equally fast ones, that of less sync
-            own, waits = band.extra(holders, each), band.sync(holders, each)
-            better = (own < extra) | ((own == extra) & (waits < sync))
-            better &= (band.most_in_flight(self.ranks, each) >= step.flying) & (waits <= self.most_sync)
-            extra, sync, zero = (
-                np.where(better, own, extra),
-                np.where(better, waits, sync),
-                np.where(better, each, zero),
-            )
-        allowed = extra < NEVER
+        band, shape = self.band, self.band.valid.shape
+        added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
+        found = StageTables(added, sync, *(np.zeros(shape, dtype=kind) for kind in (np.int16, np.int8, np.int32)))
         admitted = self.masks.at(step.role, step.start, self.stride)
-        if admitted is not None:
-            allowed &= admitted
-        load = band.work + band.hops(pairs) + np.where(allowed, extra, 0)
-        allowed &= load < LONGEST
-        return StageTables(np.where(allowed, load, NEVER), np.where(allowed, sync, NEVER), zero)
+        allowed = band.valid if admitted is None else band.valid & admitted
+        for at, each in enumerate(self.ways(step.site.holders)):
+            self._consider(found, step.flying, at, each, allowed)
+        usable = added < NEVER
+        load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
+        usable &= load < LONGEST
+        load[~usable], sync[~usable] = NEVER, NEVER
+        return StageTables(load, sync, found.option, found.kind, found.count)
+
+    def _consider(self, found: StageTables, flying: int, at: int, way: _Sharded, allowed: np.ndarray) -> None:
+        """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
+        if found.load.max(where=allowed, initial=0) < int(way.extra.min()):
+            return
+        own, waits = self.band.sums(way.extra), self.band.spread_out(way.syncs)
+        may = allowed & (waits <= self.most_sync)
+        may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
+        if not may.any():
+            return
+        again = self.band.recomputation(way.option, flying, may)
+        total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
+        better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
+        entries = (total, waits, at, again.kind, again.count)
+        names = ("load", "sync", "option", "kind", "count")
+        for name, values in zip(names, entries, strict=True):
+            np.copyto(getattr(found, name), values, where=better, casting="unsafe")
+
+    def ways(self, holders: Holders) -> list[_Sharded]:
+        """Return the ways to shard of stages in one place, without those than which another is never worse."""
+        if holders not in self._sharded:
+            tables, kept = self.band.tables, list[_Sharded]()
+            shares = tuple(tables.shares(holders, option.together) for option in self.options)
+            if shares not in self._undominated:
+                for option, each in zip(self.options, shares, strict=True):
+                    way = self._way(option, each)
+                    if not any(other.beats(way) for other in kept):
+                        kept = [*(other for other in kept if not way.beats(other)), way]
+                self._undominated[shares] = kept
+            self._sharded[holders] = self._undominated[shares]
+        return self._sharded[holders]
+
+    def _way(self, option: Option, shares: Shares) -> _Sharded:
+        tables = self.band.tables
+        extra, moment = tables.extra(shares, option.zero), tables.whole(shares.ranks, option.zero)
+        return _Sharded(option, shares.ranks, extra, self.band.syncs(shares, option.zero), moment)
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
         return self._least_most([self.stage(step).load for step in self.steps])
 
     def least_sync(self) -> int:
-        """Return a time below which no plan synchronises: the least of the largest, whatever the loads."""
+        """Return a time below which no plan synchronises: the least of the largest, whatever the loads.
+
+        As if the layers of a stage recomputed each in the way in which it keeps the least.
+        """
         tables = []
         for step in self.steps:
             sync = np.full(self.band.valid.shape, NEVER, dtype=np.int64)
-            for each in self.types:
-                fits = self.band.most_in_flight(self.ranks, each) >= step.flying
-                sync = np.minimum(sync, np.where(fits, self.band.sync(step.site.holders, each), NEVER))
+            for each in self.ways(step.site.holders):
+                fits = self.band.least_need(each.option, step.flying)
+                np.minimum(sync, self.band.spread_out(each.syncs), out=sync, where=fits)
             tables.append(sync)
         return self._least_most(tables)
 
@@ -195,7 +254,7 @@ class SumRows:
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        cuts, zeros, slowest, sync = [0], [], 0, 0
+        cuts, ways, slowest, sync = [0], list[Way](), 0, 0
         for position in range(len(self.steps), 0, -1):
             first, tables = cuts[-1], self.stage(self.steps[position - 1])
             load = tables.load[first]
@@ -203,8 +262,9 @@ class SumRows:
             column = int(np.argmin(np.where(load <= most, load + after, NEVER)))
             slowest, sync = max(slowest, int(load[column])), max(sync, int(tables.sync[first, column]))
             cuts.append(first + 1 + column)
-            zeros.append(int(tables.zero[first, column]))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(cuts), tuple(zeros))
+            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[first, column])].option
+            ways.append(Way(option, int(tables.kind[first, column]), int(tables.count[first, column])))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(cuts), tuple(ways))
 
     def _start(self) -> Ints:
         row = np.full(self.layers + 1 + self.band.depth, NEVER, dtype=np.int64)

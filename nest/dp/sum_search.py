@@ -18,7 +18,7 @@ import numpy as np
 from nest.dp.incumbent import Incumbent
 from nest.dp.masks import StageMasks, roles
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, sum_choices
-from nest.dp.sum_rows import Holding, Path, Step, SumRows
+from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import GroupedBand, GroupedTables, Tables
@@ -57,8 +57,10 @@ def _settle_all(agenda: list[tuple[SumSearch, SumChoices]], watch: Watch) -> Non
         watch.check()
         at = order[turn]
         engine, choices = agenda[owner[at]]
-        prepared = engine.prepare(choices[at - int(begin[owner[at]])])
-        heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
+        choice = choices[at - int(begin[owner[at]])]
+        if engine.bounds.may_be_better(choice, watch.incumbent.objective):
+            prepared = engine.prepare(choice)
+            heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
 
 
 class SumSearch:
@@ -79,13 +81,14 @@ class SumSearch:
     def prepare(self, choice: SumChoice) -> _Prepared:
         """Return a choice with what its stages see, and its bound."""
         sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+        bound = self.bounds.refined(choice, sites, self.watch.incumbent.objective)
+        return _Prepared(self, choice, sites, bound)
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = self.tables.band(rounded)
+            band = GroupedBand(self.tables, rounded)
             self._bands[rounded] = band, StageMasks(band)
         return self._bands[rounded]
 
@@ -150,7 +153,7 @@ class _Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.ranks(choice.replicas), tables.types(choice.replicas), stride)
+        holding = Holding(tables.options(choice.replicas), stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -194,16 +197,21 @@ class _Prepared:
 
 def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
     """Place the stages of a plan, and name their layers."""
-    layers, degree = tables.graph.layers, tables.ranks(choice.replicas).dense
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-    stages = [
-        Stage(
-            layers=tuple(layer.id for layer in layers[first:end]),
-            first_device=int(start),
-            devices=tables.width,
-            recompute=tables.variant.recompute,
-            sharding=over_replicas(zero, degree),
-        )
-        for (first, end), start, zero in zip(pairwise(path.cuts), starts, path.zeros, strict=True)
-    ]
-    return Plan(tables.variant, choice.replicas, stride, tuple(stages), choice.arrangement)
+    runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
+    stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
+    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement)
+
+
+def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
+    layers, ids = range(*run), tables.graph.layers
+    repeating = tables.repeating[way.kind - 1] if way.kind else None
+    able = 0 if repeating is None else int(repeating.able[layers.start : layers.stop].sum())
+    return Stage(
+        layers=tuple(ids[layer].id for layer in layers),
+        first_device=start,
+        devices=tables.width,
+        recompute="none" if repeating is None else repeating.kind,
+        sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
+        recomputed=None if way.count == able else way.count,
+    )

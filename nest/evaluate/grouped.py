@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from nest.cost.exchanges import (
     EACH_MICROBATCH,
     Exchange,
     Exchanges,
+    Part,
     axis_group,
     axis_starts,
     copies_of,
@@ -24,7 +26,7 @@ from nest.cost.memory import in_flight, state, whole_for_a_moment
 from nest.cost.scale import Scale
 from nest.evaluate.rules import priced_sharding
 from nest.evaluate.verdict import Levels, StageFigures
-from nest.graph import Axis, Collective, Layer, LayerGraph, Pass
+from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Pass, Recomputed
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.units import Ints, Number, bytes_of, quanta
@@ -38,15 +40,29 @@ def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scal
         yield _Stage(walk, at, first, end).figures()
 
 
+class Groups(NamedTuple):
+    """How the ranks that hold copies of a weight are spread.
+
+    Parameters
+    ----------
+    within
+        Those that share it between them: all, or those of some neighbouring replicas.
+    across
+        Those that have the same share of it; none where all share it between them.
+    """
+
+    within: frozenset[Spread]
+    across: frozenset[Spread]
+
+
 class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
         self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
-        self.ranks = problem.copy_ranks(plan.variant, plan.replicas)
         self._groups: dict[tuple[Axis, int], Spread] = {}
-        self._holders: dict[tuple[bool, int], Spread] = {}
+        self._holders: dict[tuple[int, ...], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
@@ -95,18 +111,34 @@ class _Walk:
             self._groups[key] = self.exchanges.spread(start + step * np.arange(count, dtype=np.int64))
         return self._groups[key]
 
-    def holders(self, at: int, *, expert: bool) -> set[Spread]:
-        """Return how the ranks that hold copies are spread, for each device of a stage's block in replica 0."""
+    def groups(self, at: int, together: int, *, expert: bool) -> Groups:
+        """Return how the ranks that hold copies are spread, for each device of a stage's block.
+
+        Parameters
+        ----------
+        together
+            Neighbouring replicas that share the weights between them.
+        """
         variant = self.plan.variant
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
-        return {self._holder(self.blocks(at) + offset, expert=expert) for offset in offsets}
+        blocks = self.blocks(at).reshape(-1, together)
+        within = {self._holder(expert, row + offset) for row in blocks for offset in offsets}
+        devices = range(variant.width)
+        across = {self._alone(column + device) for column in blocks.T for device in devices} if len(blocks) > 1 else ()
+        return Groups(frozenset(within), frozenset(across))
 
-    def _holder(self, blocks: Ints, *, expert: bool) -> Spread:
-        key = expert, int(blocks[0]) % self.problem.cluster.period
+    def _holder(self, expert: bool, blocks: Ints) -> Spread:
+        key = int(expert), int(blocks[0]) % self.problem.cluster.period, len(blocks)
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(copies_of(self.plan.variant, blocks, expert=expert))
+        return self._holders[key]
+
+    def _alone(self, devices: Ints) -> Spread:
+        key = -1, int(devices[0]) % self.problem.cluster.period, len(devices)
+        if key not in self._holders:
+            self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]
 
 
@@ -126,6 +158,18 @@ class _Stage:
     @cached_property
     def zero(self) -> int:
         return priced_sharding(self.walk.problem, self.walk.plan.stages[self.at])[0]
+
+    @cached_property
+    def together(self) -> int:
+        """Neighbouring replicas that share weights between them; all of them where their number is not legal."""
+        walk = self.walk
+        each, degree = walk.problem.copy_ranks(walk.plan.variant, 1)[0], walk.plan.stages[self.at].sharding.degree
+        legal = self.zero and degree % each == 0 and walk.plan.replicas % (degree // each) == 0
+        return degree // each if legal else walk.plan.replicas
+
+    @cached_property
+    def again(self) -> tuple[Recomputed | None, ...]:
+        return self.walk.plan.stages[self.at].repeats(self.layers)
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
@@ -156,7 +200,7 @@ class _Stage:
 
     def _passes(self, block: int) -> tuple[int, int]:
         """Return the ticks of the forward and the backward pass in a block, transfers apart."""
-        again = self._times("recompute_s") + self._collectives("recompute", block)
+        again = self.walk.ticks(each.repeated_s for each in self.again if each) + self._repeated(block)
         backward = self._times("backward_s") + self._collectives("backward", block)
         return self._times("forward_s") + self._collectives("forward", block), again + backward
 
@@ -167,6 +211,9 @@ class _Stage:
         return sum(
             self.walk.inside(each, block) for layer in self.layers for each in layer.collectives if each.when == when
         )
+
+    def _repeated(self, block: int) -> int:
+        return sum(self.walk.inside(each, block) for again in self.again if again for each in again.collectives)
 
     def _weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
         """Return quanta of dense weights, and of the experts' on each device."""
@@ -180,34 +227,57 @@ class _Stage:
         self, by_type: Mapping[int, tuple[Exchange, ...]], layers: Iterable[Layer], part_left: float = 1.0
     ) -> int:
         """Return what the ranks that hold copies exchange, each time rounded by itself."""
-        walk, total = self.walk, 0
+        total = 0
         for expert, weights in enumerate(self._weights(layers)):
+            groups = self._groups[expert]
             for kind, part in by_type[self.zero]:
-                times = walk.copies.gradients if part == "gradients" else 1
-                size = np.array([walk.bytes(weights * times)])
-                groups = walk.holders(self.at, expert=bool(expert))
-                slowest = max(float(walk.exchanges.seconds(kind, group, size)[0]) for group in groups)
-                total += walk.scale.time.ticks(slowest * part_left)
+                size = self.walk.bytes(weights * self._times_sent(part))
+                total += self._slowest(kind, groups.within, size, part_left)
+            if by_type is EACH_ITERATION and groups.across:
+                shard = self.walk.bytes(weights * self._times_sent("gradients")) / self._degrees[expert]
+                total += self._slowest("all-reduce", groups.across, shard, part_left)
         return total
+
+    def _times_sent(self, part: Part) -> int:
+        return self.walk.copies.gradients if part == "gradients" else 1
+
+    def _slowest(self, kind: CollectiveKind, groups: Iterable[Spread], size: float, part_left: float) -> int:
+        """Return what the slowest of some groups takes to exchange so many bytes."""
+        walk, sizes = self.walk, np.array([size])
+        slowest = max(float(walk.exchanges.seconds(kind, group, sizes)[0]) for group in groups)
+        return walk.scale.time.ticks(slowest * part_left)
+
+    @cached_property
+    def _groups(self) -> tuple[Groups, Groups]:
+        """How those are spread that hold copies of dense weights, and of an expert's."""
+        found = (self.walk.groups(self.at, self.together, expert=expert) for expert in (False, True))
+        return tuple(found)  # type: ignore[return-value]
+
+    @property
+    def _degrees(self) -> tuple[int, int]:
+        """Over how many ranks dense weights are spread, and an expert's."""
+        return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
 
     def _memory(self) -> int:
         """Return quanta on each device."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)
-            for weights, ranks in zip(self._weights(self.layers), walk.ranks, strict=True)
+            for weights, ranks in zip(self._weights(self.layers), self._degrees, strict=True)
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
-        kept = sum(walk.quanta(layer.activation_bytes) for layer in self.layers)
-        moment = max(self._moment(layer) for layer in self.layers)
+        held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
+        kept = sum(walk.quanta(each.activation_bytes) for each in held_by)
+        working = [walk.quanta(each.working_bytes) for each in held_by]
+        moment = max(self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True))
         overhead = walk.quanta(walk.problem.training.overhead_bytes)
         return held + in_flight(microbatches, stages - self.at) * kept + moment + overhead
 
-    def _moment(self, layer: Layer) -> int:
+    def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""
-        spread = [self.zero if ranks > 1 else 0 for ranks in self.walk.ranks]
+        spread = [self.zero if ranks > 1 else 0 for ranks in self._degrees]
         whole = sum(
             whole_for_a_moment(weights, self.walk.copies, zero)
             for weights, zero in zip(self._weights([layer]), spread, strict=True)
         )
-        return self.walk.quanta(layer.working_bytes) + whole
+        return working + whole

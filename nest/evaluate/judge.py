@@ -104,6 +104,6 @@ def _whole(
         tuple(scale.time.seconds(stage.load) for stage in figures),
         scale.time.seconds(sync),
         scale.time.seconds(objective),
-        tuple(stage.recompute == "full" for stage in plan.stages),
+        tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
         objective * scale.time.tick,
     )

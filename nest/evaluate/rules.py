@@ -31,15 +31,27 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
     for at, stage in enumerate(plan.stages):
         yield from _sharding_violations(problem, plan, at)
-        due = _recompute_due(problem, plan, at)
-        if stage.recompute != due:
-            yield Violation("recompute", f"stage {at} recomputes {stage.recompute!r}, the problem says {due!r}")
+        if what := _wrong_recompute(problem, plan, stage, last=at + 1 == len(plan.stages)):
+            yield Violation("recompute", f"stage {at} recomputes {what}")
 
 
-def _recompute_due(problem: Problem, plan: Plan, at: int) -> str:
-    if problem.preset.recompute == "variant":
-        return plan.variant.recompute
-    return problem.choices.recompute if at + 1 < len(plan.stages) else "none"
+def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) -> str | None:
+    """Return what a stage recomputes, and why that is not legal; None where it is."""
+    if problem.preset.recompute == "choices":
+        due = "none" if last else problem.choices.recompute
+        found = f"{stage.recompute!r}, the problem says {due!r}"
+        return found if stage.recompute != due or stage.recomputed is not None else None
+    kinds, graph = problem.recomputes(plan.variant), problem.graphs[plan.variant]
+    layers = [graph.layers[graph.index[name]] for name in stage.layers]
+    able = {kind: sum(layer.again(kind) is not None for layer in layers) for kind in kinds}
+    if stage.recompute == "none":
+        idle = "none" not in kinds and any(able.values())
+        return f"nothing, allowed are {', '.join(kinds)}" if idle else None
+    if stage.recompute not in kinds:
+        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}"
+    count = able[stage.recompute]
+    asked = count if stage.recomputed is None else stage.recomputed
+    return None if 1 <= asked <= count else f"{asked} layers {stage.recompute!r}, {count} of them can"
 
 
 def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Violation]:
@@ -58,7 +70,8 @@ def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Viol
 def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
     if problem.preset.sharding == "stage":
         return problem.zero_degrees(plan.variant.width)
-    return problem.copy_degrees(plan.variant, plan.replicas)
+    each = problem.copy_ranks(plan.variant, 1)[0]
+    return tuple(each * size for size in problem.shard_groups(plan.variant, plan.replicas))
 
 
 def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from nest.costing import LayerCost, Recompute
-from nest.graph import Collective, Edge, Layer, LayerGraph
-from nest.problem import Variant
+from nest.graph import Again, Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.runs.chain import Chain
 from nest.runs.run import Run
 
@@ -21,25 +20,27 @@ class GraphMaker:
     ----------
     run, chain
         What is trained.
+    kinds
+        What stages may recompute.
     """
 
     run: Run
     chain: Chain
+    kinds: tuple[Again, ...]
 
-    def graph(self, variant: Variant, costs: Sequence[LayerCost]) -> LayerGraph:
-        """Return the graph of a variant, whose blocks have these costs; equal ones are worked out once."""
+    def graph(self, costs: Sequence[LayerCost]) -> LayerGraph:
+        """Return the graph of blocks with these costs; equal ones are worked out once."""
         spare = self._spare(costs)
         made: dict[tuple[int, str], Layer] = {}
         layers = []
         for place, (cost, kind) in enumerate(zip(costs, self.chain.kinds, strict=True)):
             like = made.get((id(cost), kind))
             if like is None:
-                like = made[id(cost), kind] = self._layer(place, kind, cost, variant.recompute, spare)
-            layers.append(like if like.id == place else _renamed(like, place))
+                like = made[id(cost), kind] = self._layer(place, kind, cost, spare)
+            layers.append(like if like.id == place else replace(like, id=place))
         return LayerGraph(tuple(layers), tuple(self._edges(costs)))
 
-    def _layer(self, place: int, kind: str, cost: LayerCost, recompute: Recompute, spare: int) -> Layer:
-        again: Recompute = recompute if cost.repeats else "none"
+    def _layer(self, place: int, kind: str, cost: LayerCost, spare: int) -> Layer:
         tied = 0 if self.run.choices.stages == frozenset({1}) else cost.tied
         recipe = self.run.recipe
         return Layer(
@@ -47,13 +48,19 @@ class GraphMaker:
             cost.forward_s,
             cost.backward_s,
             ceil(recipe.weights * (cost.parameters.total + tied)),
-            cost.kept.of(again),
+            cost.kept.none,
             kind,
             ceil(recipe.weights * cost.parameters.expert),
-            self._working(cost, again) + spare,
-            cost.repeated_s(again),
-            _collectives(cost, again),
+            self._working(cost, "none") + spare,
+            _collectives(cost),
+            tuple(self._recomputed(cost, again, spare) for again in self.kinds if cost.repeats),
         )
+
+    def _recomputed(self, cost: LayerCost, again: Again, spare: int) -> Recomputed:
+        repeated = cost.collectives(again)[len(cost.exchanged) :]
+        collectives = tuple(Collective(each.kind, each.size, each.axis, "recompute", each.hidden_s) for each in repeated)
+        working = self._working(cost, again) + spare
+        return Recomputed(again, cost.repeated_s(again), cost.kept.of(again), working, collectives)
 
     def _working(self, cost: LayerCost, again: Recompute) -> int:
         """Return what a block needs for a moment: gradients, what is computed again, gradients in a tensor's place."""
@@ -73,25 +80,6 @@ class GraphMaker:
         ]
 
 
-def _renamed(layer: Layer, place: int) -> Layer:
-    return Layer(
-        place,
-        layer.forward_s,
-        layer.backward_s,
-        layer.parameter_bytes,
-        layer.activation_bytes,
-        layer.kind,
-        layer.expert_parameter_bytes,
-        layer.working_bytes,
-        layer.recompute_s,
-        layer.collectives,
-    )
-
-
-def _collectives(cost: LayerCost, again: Recompute) -> tuple[Collective, ...]:
-    """Return the collectives of a block; behind those of its two passes `LayerCost` has those that are repeated."""
-    passes = len(cost.exchanged)
-    return tuple(
-        Collective(each.kind, each.size, each.axis, each.phase if at < passes else "recompute", each.hidden_s)
-        for at, each in enumerate(cost.collectives(again))
-    )
+def _collectives(cost: LayerCost) -> tuple[Collective, ...]:
+    """Return the collectives of the two passes of a block."""
+    return tuple(Collective(each.kind, each.size, each.axis, each.phase, each.hidden_s) for each in cost.exchanged)

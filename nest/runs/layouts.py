@@ -27,12 +27,10 @@ def plan_of(run: Run, problem: Problem, variant: Variant, layout: Layout) -> Pla
     Raises
     ------
     InvalidProblem
-        If the layout has chunks, offloads, or recomputes some layers only; problems have no such plans.
+        If the layout has chunks, offloads, or recomputes the last layers of stages; problems have no such plans.
     """
-    if layout.virtual > 1 or layout.offloaded or layout.recomputed or layout.recompute != variant.recompute:
-        what = (
-            "chunks, parts of layers that compute again, and state on the host are not in the space of preset 'default'"
-        )
+    if layout.virtual > 1 or layout.offloaded or layout.recomputed:
+        what = "chunks, last layers that compute again, and state on the host are not in the space of preset 'default'"
         raise InvalidProblem("layout", what, "give a plan without them")
     costs = Chain.of(run.model).flattened(layer_costs(run.model, run.hardware.device, run.setting(variant)))
     ends = [0, *accumulate(len(blocks) for blocks in split_stages(costs, layout))]
@@ -40,7 +38,7 @@ def plan_of(run: Run, problem: Problem, variant: Variant, layout: Layout) -> Pla
     width, ranks = variant.width, problem.copy_ranks(variant, layout.data)[0]
     sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
     stages = (
-        Stage(tuple(ids[first:end]), at * width * layout.data, width, variant.recompute, sharding)
+        Stage(tuple(ids[first:end]), at * width * layout.data, width, layout.recompute, sharding)
         for at, (first, end) in enumerate(pairwise(ends))
     )
     return Plan(variant, layout.data, width, tuple(stages), "stage-major")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nest.costing import LayerCost, Setting, layer_costs
+from nest.costing import LayerCost, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
 from nest.errors import InvalidProblem
-from nest.graph import Layer, LayerGraph
+from nest.graph import Again, Layer, LayerGraph
 from nest.presets import DEFAULT
 from nest.problem import Copies, Problem, Training, Variant
 from nest.runs.chain import Chain
@@ -54,9 +54,10 @@ def problem_of(run: Run) -> Posed:
 class _Maker:
     def __init__(self, run: Run) -> None:
         self.run, self.chain = run, Chain.of(run.model)
-        self.widths, self.graphs = Widths(run, self.chain.stacks), GraphMaker(run, self.chain)
+        self.widths = Widths(run, self.chain.stacks)
+        kinds: tuple[Again, ...] = tuple(kind for kind in self.widths.recompute[0] if kind != "none")
+        self.graphs = GraphMaker(run, self.chain, kinds)
         self.cluster, self.training = run.hardware.cluster, training_of(run)
-        self._costs: dict[Setting, list[LayerCost]] = {}
         self._left: list[LeftOut] = []
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
@@ -86,15 +87,13 @@ class _Maker:
 
     def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
         """Yield the variants of a shape, up to the microbatch of which no device can hold a layer."""
-        kinds = self.widths.recompute[0]
         for at, microbatch in enumerate(self.widths.microbatch[0]):
-            variants = [replace(shape, microbatch=microbatch, recompute=kind) for kind in kinds]
-            made = [(variant, self.graphs.graph(variant, self._costs_of(variant))) for variant in variants]
-            fitting = [each for each in made if self._fits(each[1])]
-            if not fitting and at:
+            variant = replace(shape, microbatch=microbatch)
+            graph = self.graphs.graph(self._costs_of(variant))
+            if at and not self._fits(graph):
                 self._too_large.append(microbatch)
                 return
-            yield from fitting or made
+            yield variant, graph
 
     def _microbatches(self) -> Iterator[LeftOut]:
         """Yield that microbatches are too large, from one size to another on, by widths."""
@@ -104,17 +103,16 @@ class _Maker:
             yield LeftOut(which, "no device can hold what a single layer keeps and needs of one")
 
     def _fits(self, graph: LayerGraph) -> bool:
-        """Whether a device can hold the tensors of every layer, weights apart."""
+        """Whether a device can hold the tensors of every layer, weights apart, whatever of it recomputes."""
         room = self.cluster.hbm_bytes - self.training.overhead_bytes
-        return all(layer.activation_bytes + layer.working_bytes <= room for layer in graph.layers)
+        return all(
+            any(each.activation_bytes + each.working_bytes <= room for each in (layer, *layer.recomputed))
+            for layer in graph.layers
+        )
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
-        setting = self.run.setting(variant)
-        if setting not in self._costs:
-            self._costs = {
-                setting: self.chain.flattened(layer_costs(self.run.model, self.run.hardware.device, setting))
-            }
-        return self._costs[setting]
+        costs = layer_costs(self.run.model, self.run.hardware.device, self.run.setting(variant))
+        return self.chain.flattened(costs)
 
 
 def training_of(run: Run) -> Training:

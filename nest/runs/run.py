@@ -27,7 +27,7 @@ class Run:
     recipe, framework, dtype
         Bytes of a parameter, what the software does, the data type of products; see `nest.costing`.
     flash
-        Whether attention is fused; None: unless its core is computed again (`recompute` selective).
+        Whether attention is fused; None: unless its core may be computed again (`selective` is among the choices).
     padding, context_kind, imbalance, capacity, lengths
         As in `nest.costing.Setting`.
     cut_experts
@@ -73,6 +73,11 @@ class Run:
             remedy = f"give less than the {room} bytes of a device"
             raise InvalidProblem("reserve", f"{self.reserve_bytes} bytes", remedy)
 
+    @property
+    def fused(self) -> bool:
+        """Whether attention is fused."""
+        return "selective" not in (self.choices.stage_recompute or ()) if self.flash is None else self.flash
+
     def setting(self, variant: Variant) -> Setting:
         """Return under which setting the layers of a variant are priced.
 
@@ -90,7 +95,7 @@ class Run:
             variant.tensor if self.cut_experts else 1,
             self.imbalance,
             self.capacity,
-            variant.recompute != "selective" if self.flash is None else self.flash,
+            self.fused,
             self.dtype,
             self.padding,
             self.lengths,

@@ -87,8 +87,8 @@ class Widths:
 
     @cached_property
     def recompute(self) -> tuple[list[Recompute], list[LeftOut]]:
-        """Kinds of recomputation."""
-        asked = self.run.choices.variant_recompute
+        """Kinds of recomputation, of which each stage takes one."""
+        asked = self.run.choices.stage_recompute
         if asked is not None:
             return [kind for kind in RECOMPUTE if kind in asked], []
         if self.run.flash is False:
@@ -97,16 +97,16 @@ class Widths:
         return ["none", "full"], [LeftOut("recompute selective", why)]
 
     def shapes(self) -> Iterator[Variant]:
-        """Yield the variants with the least microbatch and the first kind of recomputation."""
+        """Yield the variants with the least microbatch."""
         asked, devices = self.run.choices.sequence, self.run.hardware.cluster.devices
-        least, kind = self.microbatch[0][0], self.recompute[0][0]
+        least = self.microbatch[0][0]
         for tensor, context, expert in product(self.tensor[0], self.context[0], self.expert[0]):
             if tensor * context * expert > devices:
                 continue
             for sequence in (False, True):
                 shared = sequence and (tensor == 1 or self._uneven(tensor * context))
                 if not shared and asked in (None, sequence):
-                    yield Variant(tensor, expert, context, sequence, least, kind)
+                    yield Variant(tensor, expert, context, sequence, least)
 
     def none_left(self) -> InvalidProblem:
         """Return why there is no shape: all are too wide, or none shares the sequence as asked."""

@@ -4,7 +4,8 @@
 times follow from the places of all members of a group; `Tables` are those of all variants of a problem.
 """
 
-from nest.tables.grouped import GroupedBand, GroupedTables
+from nest.tables.banded import GroupedBand
+from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
 from nest.tables.whole import Tables

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange
-from nest.tables.grouped import GroupedTables, Holders
+from nest.tables.grouped import GroupedTables
+from nest.tables.shares import Holders, Option
 from nest.units import Floats, Ints
 
 PLAIN, SCATTERING = (0, 1), (2, 3)
@@ -32,16 +33,22 @@ class Exchanged(NamedTuple):
 
 
 def exchanged_anywhere(tables: GroupedTables, replicas: Ints, stages: Ints, *, by_stage: bool) -> Exchanged:
-    """Return bounds for arrays of outer choices from how near to each other holders may be."""
+    """Return bounds for arrays of outer choices from how near to each other holders may be.
+
+    Groups that each share the weights between them take no less than an all-reduce of all, as it is bounded here: what
+    they scatter and what they add across are all gradients together. Where gradients are scattered for each microbatch,
+    at least two ranks share dense weights, and an expert's may be whole.
+    """
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
     sync, extra = np.zeros(len(stages)), np.zeros(len(stages))
     inside = variant.context * variant.expert, variant.context
-    for weights, ranks in zip((tables.dense, tables.expert), inside, strict=True):
-        group = replicas * ranks, np.full_like(far, variant.tensor) if ranks > 1 else far
+    for own, (weights, ranks) in enumerate(zip((tables.dense, tables.expert), inside, strict=True)):
+        apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
-        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, group, size) * (per_second * tables.sync_left)
-        extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, group, size) * per_second
+        group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
+        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size) * (per_second * tables.sync_left)
+        extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
     return Exchanged(sync, extra)
 
 
@@ -67,15 +74,18 @@ def _fastest_s(
     return fastest
 
 
-def exchanged_at(tables: GroupedTables, holders: Iterable[Holders]) -> Exchanged:
-    """Return bounds for stages with these holders of their weights.
+def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Iterable[Option]) -> Exchanged:
+    """Return bounds for stages with these holders of their weights, which shard in one of some ways.
 
-    Times are concave in bytes, so that a part takes at least its part of the whole.
+    Times are concave in bytes, so that a part takes at least its part of the whole. A type that scatters gradients for
+    each microbatch stands for type 1 over the same groups, see `SumBounds.objective`.
     """
-    known, sync, extra = list(holders), 0, 0
-    for own in (0, 1):
-        whole = [np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)]
-        whole[own] = (tables.dense, tables.expert)[own].sum(keepdims=True)
-        sync += min(int(tables.sync(each, zero, whole[0], whole[1])[0]) for each in known for zero in PLAIN)
-        extra += min(int(tables.extra_of(each, zero, own).sum()) for each in known for zero in SCATTERING)
+    known, ways, sync, extra = list(holders), list(options), 0, 0
+    plain = {(tables.shares(each, way.together), min(way.zero, 1)) for each in known for way in ways}
+    scattering = {(tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero >= 2}
+    for own, weights in enumerate((tables.dense, tables.expert)):
+        whole = weights.sum(keepdims=True)
+        sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
+        if len(scattering) and all(way.zero >= 2 for way in ways):
+            extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
     return Exchanged(np.array([float(sync)]), np.array([float(extra)]))

@@ -13,27 +13,22 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from nest.constraints import Filters
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchanges, Part, axis_group, sync_left
+from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Part, axis_group, sync_left
 from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, whole_for_a_moment
 from nest.cost.scale import Scale
-from nest.graph import Collective, LayerGraph
+from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
-from nest.tables.sums import UNLIMITED, prefix
-from nest.units import Floats, Ints, Number, quanta
+from nest.tables.repeated import Repeating
+from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
+from nest.tables.sums import prefix
+from nest.units import Floats, Ints, Number, distinct, quanta
 
 Pair: TypeAlias = tuple[int, int]
 """Levels of a stage's entry and exit boundary in one replica, `NO_BOUNDARY` where there is none."""
 
 NO_BOUNDARY = -1
-
-
-class Holders(NamedTuple):
-    """How the ranks that hold copies of a stage's weights are spread: of dense ones, and of an expert's."""
-
-    dense: Spread
-    expert: Spread
 
 
 class Site(NamedTuple):
@@ -44,18 +39,11 @@ class Site(NamedTuple):
     pairs
         Levels of its boundaries, in all replicas.
     holders
-        Of its weights.
+        Where its replicas are.
     """
 
     pairs: tuple[Pair, ...]
     holders: Holders
-
-
-class Ranks(NamedTuple):
-    """How many ranks hold copies of a dense weight, and of an expert's."""
-
-    dense: int
-    expert: int
 
 
 class GroupedTables:
@@ -65,21 +53,24 @@ class GroupedTables:
     ----------
     problem, scale, variant
         What the tables are for.
-    exchanges
-        Network times of the problem.
+    sharing
+        How holders of weights are spread, and with it the network times of the problem.
 
     Attributes
     ----------
     work
-        Ticks of each layer in a stage without sharding, collectives and recomputation included.
+        Ticks of each layer in a stage without sharding and recomputation, collectives included.
     dense, expert, activations, working
-        Quanta of each layer.
+        Quanta of each layer without recomputation.
+    kinds, repeating
+        What a stage may recompute, and what layers take then.
     devices, capacity
         How many devices a plan may use, and how many quanta a stage may take on each, side constraints included.
     """
 
-    def __init__(self, problem: Problem, scale: Scale, variant: Variant, exchanges: Exchanges) -> None:
-        self.problem, self.scale, self.variant, self.exchanges = problem, scale, variant, exchanges
+    def __init__(self, problem: Problem, scale: Scale, variant: Variant, sharing: Sharing) -> None:
+        self.problem, self.scale, self.variant, self.sharing = problem, scale, variant, sharing
+        self.exchanges = sharing.exchanges
         self.graph: LayerGraph = problem.graphs[variant]
         self.layers, self.width = len(self.graph), variant.width
         layers, training = self.graph.layers, problem.training
@@ -92,9 +83,10 @@ class GroupedTables:
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
         self.microbatches = problem.microbatches(variant)
-        self.work = self._work()
+        self.work = self._passes()
+        self.kinds = problem.recomputes(variant)
+        self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
         self._hops: dict[int, Ints] = {}
-        self._extras: dict[tuple[Holders, int], Ints] = {}
 
     def _quanta(self, sizes: list[Number]) -> Ints:
         return np.array([quanta(size, self.scale.quanta_per_byte) for size in sizes], dtype=np.int64)
@@ -103,21 +95,34 @@ class GroupedTables:
         """Return byte counts in quanta as floating-point bytes."""
         return sizes / self.scale.quanta_per_byte
 
-    def _work(self) -> Ints:
-        ticks, layers = self.scale.time.ticks_array, self.graph.layers
-        names = ("forward_s", "backward_s", "recompute_s")
-        work: Ints = np.sum([ticks(np.array([getattr(layer, name) for layer in layers])) for name in names], axis=0)
-        known: dict[tuple[Collective, ...], int] = {}
-        for at, layer in enumerate(layers):
-            if layer.collectives not in known:
-                known[layer.collectives] = sum(map(self._inside, layer.collectives))
-            work[at] += known[layer.collectives]
-        return work
+    def _passes(self) -> Ints:
+        layers = self.graph.layers
+        both = self._ticks([layer.forward_s for layer in layers]) + self._ticks([layer.backward_s for layer in layers])
+        return both + self._collectives([layer.collectives for layer in layers])
+
+    def _ticks(self, seconds: list[float]) -> Ints:
+        return self.scale.time.ticks_array(np.array(seconds))
+
+    def _collectives(self, sets: list[tuple[Collective, ...]]) -> Ints:
+        known = {each: sum(map(self._inside, each)) for each in set(sets)}
+        return np.array([known[each] for each in sets], dtype=np.int64)
+
+    def _repeating(self, kind: Again) -> Repeating:
+        """Return what the layers take that recompute in one way, and of the others what they take anyway."""
+        found = [layer.again(kind) for layer in self.graph.layers]
+        held = [again or layer for again, layer in zip(found, self.graph.layers, strict=True)]
+        ticks = self._ticks([again.repeated_s if again else 0.0 for again in found])
+        return Repeating(
+            kind,
+            np.array([again is not None for again in found]),
+            ticks + self._collectives([again.collectives if again else () for again in found]),
+            self._quanta([each.activation_bytes for each in held]),
+            self._quanta([each.working_bytes for each in held]),
+        )
 
     def _inside(self, collective: Collective) -> int:
         """Return the ticks of a collective of a layer, the same in every block."""
-        step, count = axis_group(self.variant, collective.axis)
-        group = self.exchanges.spread(step * np.arange(count, dtype=np.int64))
+        group = self.sharing.axis(*axis_group(self.variant, collective.axis))
         return self.scale.time.ticks(self.exchanges.exposed_s(collective, group))
 
     @cached_property
@@ -146,15 +151,15 @@ class GroupedTables:
             self._hops[level] = ticks
         return self._hops[level]
 
-    def ranks(self, replicas: int) -> Ranks:
-        """Return how many ranks hold copies."""
-        return Ranks(*self.problem.copy_ranks(self.variant, replicas))
+    def ranks(self, together: int) -> Ranks:
+        """Return how many ranks hold copies in so many replicas."""
+        return Ranks(*self.problem.copy_ranks(self.variant, together))
 
-    def types(self, replicas: int) -> tuple[int, ...]:
-        """Return the ZeRO types that a stage may use, ascending: the fastest of load first."""
-        allowed = self.problem.choices.zero
-        sharding = self.problem.copy_degrees(self.variant, replicas)
-        return tuple(sorted(zero for zero in allowed if zero == 0 or sharding))
+    def options(self, replicas: int) -> tuple[Option, ...]:
+        """Return how a stage may shard, the fastest types of load first, the largest groups of each first."""
+        groups = self.problem.shard_groups(self.variant, replicas)
+        types = sorted(self.problem.choices.zero)
+        return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
     def sites(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Site, ...]:
         """Return what the stages see, from the first of the pipeline on."""
@@ -166,8 +171,8 @@ class GroupedTables:
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        holders = [self._holders_at(int(place), stride, replicas) for place in first % self.problem.cluster.period]
-        return tuple(map(Site, pairs, holders))
+        places = (first % self.problem.cluster.period).tolist()
+        return tuple(Site(seen, Holders(place, stride, replicas)) for seen, place in zip(pairs, places, strict=True))
 
     def places(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Ints, int]:
         """Return where the stages of replica 0 start, and the stride of the replicas."""
@@ -175,33 +180,47 @@ class GroupedTables:
         step, stride = (replicas, 1) if by_stage else (1, stages)
         return np.arange(stages, dtype=np.int64) * step * self.width, stride * self.width
 
-    def _holders_at(self, place: int, stride: int, replicas: int) -> Holders:
-        find = self.exchanges.holders
-        return Holders(*(find(self.variant, place, stride, replicas, expert=expert) for expert in (False, True)))
+    def shares(self, holders: Holders, together: int) -> Shares:
+        """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""
+        return self.sharing.shares(self.variant, holders, together)
 
-    def extra(self, holders: Holders, zero: int) -> Ints:
+    def extra(self, shares: Shares, zero: int) -> Ints:
         """Ticks that a ZeRO type adds to each layer for each microbatch."""
-        key = holders, zero
-        if key not in self._extras:
-            self._extras[key] = self.extra_of(holders, zero, 0) + self.extra_of(holders, zero, 1)
-        return self._extras[key]
+        return self.extra_of(shares, zero, 0) + self.extra_of(shares, zero, 1)
 
-    def extra_of(self, holders: Holders, zero: int, part: int) -> Ints:
+    def extra_of(self, shares: Shares, zero: int, part: int) -> Ints:
         """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
-        weights, ticks = (self.dense, self.expert)[part], np.zeros(self.layers, dtype=np.int64)
+        values, place = self._distinct[part]
+        ticks = np.zeros_like(values)
         for kind, what in EACH_MICROBATCH[zero]:
-            seconds = self.exchanges.seconds(kind, holders[part], self.bytes_of(weights * self.times(what)))
-            ticks += self.scale.time.ticks_array(seconds)
+            ticks += self._slowest(kind, shares.parts[part].within, self.bytes_of(values * self.times(what)))
+        return ticks[place]
+
+    @cached_property
+    def _distinct(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+        """Different quanta of a layer's dense weights and of its experts', and which each layer has."""
+        found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
+        return tuple(found)  # type: ignore[return-value]
+
+    def sync(self, shares: Shares, zero: int, dense: Ints, expert: Ints) -> Ints:
+        """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
+        return self.sync_of(shares, zero, 0, dense) + self.sync_of(shares, zero, 1, expert)
+
+    def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
+        ticks, groups = np.zeros_like(weights), shares.parts[part]
+        for kind, what in EACH_ITERATION[zero]:
+            ticks += self._slowest(kind, groups.within, self.bytes_of(weights * self.times(what)), self.sync_left)
+        if groups.across:
+            shard = self.bytes_of(weights * self.times("gradients")) / shares.ranks[part]
+            ticks += self._slowest("all-reduce", groups.across, shard, self.sync_left)
         return ticks
 
-    def sync(self, holders: Holders, zero: int, dense: Ints, expert: Ints) -> Ints:
-        """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
-        left, ticks = self.sync_left, np.zeros_like(dense)
-        for weights, group in ((dense, holders.dense), (expert, holders.expert)):
-            for kind, part in EACH_ITERATION[zero]:
-                size = self.bytes_of(weights * self.times(part))
-                ticks += self.scale.time.ticks_array(self.exchanges.seconds(kind, group, size) * left)
-        return ticks
+    def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, left: float = 1.0) -> Ints:
+        """Return the ticks that the slowest of some groups takes to exchange so many bytes."""
+        seconds = [self.exchanges.seconds(kind, group, sizes) for group in groups]
+        slowest = seconds[0] if len(seconds) == 1 else np.maximum.reduce(seconds)
+        return self.scale.time.ticks_array(slowest * left)
 
     @property
     def sync_left(self) -> float:
@@ -222,27 +241,40 @@ class GroupedTables:
         More than there are where no ZeRO type may be used.
         """
         parts = (self.copies.optimizer, self.copies.gradients, 1)
-        ranks = [count * replicas for count in self.problem.copy_ranks(self.variant, 1)]
-        sharding = np.array([bool(self.problem.copy_degrees(self.variant, each)) for each in replicas.tolist()])
+        groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
+        largest = np.array([max(each, default=0) for each in groups], dtype=np.int64)
         least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
-            for weights, degrees in zip((self.dense, self.expert), ranks, strict=True):
-                held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees[:, None]
-            usable = np.ones_like(sharding) if zero == 0 else sharding
+            for weights, inside in zip((self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True):
+                degrees = np.maximum(largest * inside, 1)[:, None]
+                held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
+            usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
             np.minimum(least, held, out=least, where=usable[:, None])
         return least
 
-    def _by_ranks(self, ranks: Ranks) -> tuple[tuple[Ints, int], tuple[Ints, int]]:
-        return (self.dense, ranks.dense), (self.expert, ranks.expert)
+    @cached_property
+    def least_kept(self) -> Ints:
+        """Quanta of a microbatch that each layer keeps at least, whatever it recomputes."""
+        kept = [self.activations] * ("none" in self.kinds) + [each.kept for each in self.repeating]
+        least: Ints = np.minimum.reduce([*kept, self.activations])
+        return least
 
-    def moment(self, ranks: Ranks, zero: int) -> Ints:
-        """Quanta in use for a moment while each layer runs."""
+    def whole(self, ranks: Ranks, zero: int) -> Ints:
+        """Quanta of each layer's weights and gradients that are whole for a moment."""
+        parts = ((self.dense, ranks.dense), (self.expert, ranks.expert))
         moments = [
-            whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0)
-            for weights, degree in self._by_ranks(ranks)
+            whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts
         ]
-        return self.working + moments[0] + moments[1]
+        return moments[0] + moments[1]
+
+    def alone(self, option: Option) -> Ints:
+        """Quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes."""
+        ranks, copies = self.ranks(option.together), self.copies
+        held = state(self.dense, copies, option.zero, ranks.dense) + state(self.expert, copies, option.zero, ranks.expert)
+        ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
+        least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
+        return held + self.whole(ranks, option.zero) + least
 
     def deepest_within(self, load: int) -> int:
         """Most layers that a stage of at most ``load`` ticks can hold."""
@@ -250,80 +282,4 @@ class GroupedTables:
         reach = np.searchsorted(ends, ends[:-1] + load, side="right") - 1
         return int(np.max(reach - np.arange(self.layers)))
 
-    def band(self, depth: int) -> GroupedBand:
-        """Return the tables of all stages of at most ``depth`` layers."""
-        return GroupedBand(self, depth)
 
-
-class GroupedBand:
-    """Tables of the stages ``[first, first + 1 + column)`` of one variant, columns up to a depth.
-
-    Attributes
-    ----------
-    end, valid
-        End of each stage; whether it is within the model.
-    work, dense, expert
-        Ticks and quanta of each stage.
-    """
-
-    def __init__(self, tables: GroupedTables, depth: int) -> None:
-        self.tables, self.depth = tables, depth
-        rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
-        self.end = rows + columns + 1
-        self.valid = self.end <= tables.layers
-        self._end = np.minimum(self.end, tables.layers)
-        self.work, self.dense, self.expert = map(self._sums, (tables.work, tables.dense, tables.expert))
-        self._activations = self._sums(tables.activations)
-        self._extras: dict[tuple[Holders, int], Ints] = {}
-        self._syncs: dict[tuple[Holders, int], Ints] = {}
-        self._flights: dict[tuple[Ranks, int], Ints] = {}
-        self._hops: dict[tuple[Pair, ...], Ints] = {}
-
-    def _sums(self, values: Ints) -> Ints:
-        ends = prefix(values)
-        sums: Ints = ends[self._end] - ends[:-1, None]
-        return sums
-
-    def _largest(self, values: Ints) -> Ints:
-        """Return the largest value of a layer in each stage."""
-        padded = np.concatenate([values, np.zeros(self.depth, dtype=np.int64)])
-        columns = np.lib.stride_tricks.sliding_window_view(padded, self.depth)[: self.tables.layers]
-        largest: Ints = np.maximum.accumulate(columns, axis=1)
-        return largest
-
-    def hops(self, pairs: tuple[Pair, ...]) -> Ints:
-        """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
-        if pairs not in self._hops:
-            hops = self.tables.hops
-            each = [hops(entry)[:-1, None] + hops(out)[self._end] for entry, out in pairs]
-            self._hops[pairs] = np.maximum.reduce(each)
-        return self._hops[pairs]
-
-    def extra(self, holders: Holders, zero: int) -> Ints:
-        """Ticks that a ZeRO type adds to the load of each stage."""
-        key = holders, zero
-        if key not in self._extras:
-            self._extras[key] = self._sums(self.tables.extra(holders, zero))
-        return self._extras[key]
-
-    def sync(self, holders: Holders, zero: int) -> Ints:
-        """Ticks to synchronise each stage."""
-        key = holders, zero
-        if key not in self._syncs:
-            self._syncs[key] = self.tables.sync(holders, zero, self.dense, self.expert)
-        return self._syncs[key]
-
-    def most_in_flight(self, ranks: Ranks, zero: int) -> Ints:
-        """Most microbatches in flight that fit the memory of a device (C11); 0 where not even one does."""
-        key = ranks, zero
-        if key not in self._flights:
-            room, kept = self.tables.capacity - self.held(ranks, zero), self._activations
-            most = np.where(kept > 0, room // np.maximum(kept, 1), UNLIMITED)
-            self._flights[key] = np.where(self.valid & (room >= 0), most, 0)
-        return self._flights[key]
-
-    def held(self, ranks: Ranks, zero: int) -> Ints:
-        """Quanta that a stage takes on each device whatever is in flight."""
-        copies, moment = self.tables.copies, self._largest(self.tables.moment(ranks, zero))
-        dense, expert = state(self.dense, copies, zero, ranks.dense), state(self.expert, copies, zero, ranks.expert)
-        return dense + expert + moment

@@ -11,6 +11,7 @@ from nest.errors import OutOfScope
 from nest.problem import Problem
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import VariantTables
+from nest.tables.shares import Sharing
 
 
 class Tables:
@@ -49,8 +50,8 @@ class Tables:
     @cached_property
     def grouped(self) -> list[GroupedTables]:
         """Tables of the variants that nest with the network and fit on the devices."""
-        problem, exchanges = self.problem, Exchanges(self.problem)
+        problem, sharing = self.problem, Sharing(Exchanges(self.problem))
         problem.preset.require_prices()
         kept = [each for each in problem.variants if problem.unnested(each) is None]
         fitting = [variant for variant in kept if variant.width <= self.filters.devices]
-        return [GroupedTables(problem, self.scale, variant, exchanges) for variant in fitting]
+        return [GroupedTables(problem, self.scale, variant, sharing) for variant in fitting]

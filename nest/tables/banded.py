@@ -1,0 +1,168 @@
+"""Tables of the stages of a variant, up to a depth, where network times follow from the places of all members."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.cost.memory import state
+from nest.tables.grouped import GroupedTables, Pair
+from nest.tables.repeated import Repeats, Stages
+from nest.tables.shares import Option, Ranks, Shares
+from nest.tables.sums import prefix
+from nest.units import NEVER, Ints, distinct
+
+MOST_SHARDED = 32
+"""Ways to shard whose memory is kept for reuse."""
+
+
+class Recomputation(NamedTuple):
+    """What stages recompute so that they fit, the fastest way.
+
+    Parameters
+    ----------
+    ticks
+        What it adds to their loads; `NEVER` where nothing makes them fit.
+    kind
+        What they compute again: 0 for nothing, then a place in `GroupedTables.repeating`, from 1.
+    count
+        How many layers do.
+    """
+
+    ticks: Ints
+    kind: Ints
+    count: Ints
+
+
+class GroupedBand:
+    """Tables of the stages ``[first, first + 1 + column)`` of one variant, columns up to a depth.
+
+    Attributes
+    ----------
+    end, valid
+        End of each stage; whether it is within the model.
+    work, dense, expert
+        Ticks and quanta of each stage.
+    """
+
+    def __init__(self, tables: GroupedTables, depth: int) -> None:
+        self.tables, self.depth = tables, depth
+        rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
+        self.end = rows + columns + 1
+        self.valid = self.end <= tables.layers
+        self._end = np.minimum(self.end, tables.layers)
+        self.work, self.dense, self.expert = map(self.sums, (tables.work, tables.dense, tables.expert))
+        self._kept = self.sums(tables.activations)
+        self._hops: dict[tuple[Pair, ...], Ints] = {}
+        self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
+        self._repeats: dict[tuple[int, int, bool, bool], Repeats] = {}
+        self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+    def sums(self, values: Ints) -> Ints:
+        """Return the sum of a value of layers in each stage."""
+        ends = prefix(values)
+        found: Ints = ends[self._end] - ends[:-1, None]
+        return found
+
+    def _largest(self, values: Ints) -> Ints:
+        """Return the largest value of a layer in each stage."""
+        padded = np.concatenate([values, np.zeros(self.depth, dtype=np.int64)])
+        columns = np.lib.stride_tricks.sliding_window_view(padded, self.depth)[: self.tables.layers]
+        largest: Ints = np.maximum.accumulate(columns, axis=1)
+        return largest
+
+    def hops(self, pairs: tuple[Pair, ...]) -> Ints:
+        """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
+        if pairs not in self._hops:
+            hops = self.tables.hops
+            each = [hops(entry)[:-1, None] + hops(out)[self._end] for entry, out in pairs]
+            self._hops[pairs] = np.maximum.reduce(each)
+        return self._hops[pairs]
+
+    @cached_property
+    def loads_of_weights(self) -> tuple[Ints, Ints, Ints]:
+        """Different pairs of dense and expert quanta among the stages, and which pair each stage has."""
+        dense, expert = distinct(self.dense), distinct(self.expert)
+        code = np.searchsorted(dense, self.dense) * len(expert) + np.searchsorted(expert, self.expert)
+        codes = distinct(code)
+        return dense[codes // len(expert)], expert[codes % len(expert)], np.searchsorted(codes, code)
+
+    def syncs(self, shares: Shares, zero: int) -> Ints:
+        """Ticks to synchronise stages of each pair of `loads_of_weights`."""
+        return self.tables.sync(shares, zero, *self.loads_of_weights[:2])
+
+    def spread_out(self, values: Ints) -> Ints:
+        """Return values of pairs of `loads_of_weights` as values of stages."""
+        found: Ints = values[self.loads_of_weights[2]]
+        return found
+
+    def recomputation(self, option: Option, flying: int, asked: np.ndarray) -> Recomputation:
+        """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
+        room, without = self._rooms(option)
+        plain = asked & (self._kept <= without // flying) if "none" in self.tables.kinds else np.zeros_like(asked)
+        ticks = np.where(plain, 0, NEVER)
+        kind, count = np.zeros(ticks.shape, dtype=np.int8), np.zeros(ticks.shape, dtype=np.int32)
+        rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
+        if len(rows) and self.tables.repeating:
+            stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])
+            for at in range(len(self.tables.repeating)):
+                repeats = self._repeating(at, option)
+                fewest = repeats.fewest(stages, flying)
+                added = repeats.added(rows, fewest)
+                better = added < ticks[rows, columns]
+                where = rows[better], columns[better]
+                ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
+        if "none" not in self.tables.kinds:
+            idle = asked & (self._able == 0) & (self._kept <= without // flying)
+            ticks[idle] = 0
+        return Recomputation(ticks, kind, count)
+
+    @cached_property
+    def _able(self) -> Ints:
+        """How many layers of each stage can recompute in any of the ways that are allowed."""
+        able = [each.able for each in self.tables.repeating]
+        return self.sums(np.logical_or.reduce(able).astype(np.int64))
+
+    def _rooms(self, option: Option) -> tuple[Ints, Ints]:
+        """Return the quanta that the state of each stage leaves, and what is left besides what is in use for a moment."""
+        ranks = self.tables.ranks(option.together)
+        key = ranks, option.zero
+        if key not in self._states:
+            if len(self._states) >= MOST_SHARDED:
+                self._states.clear()
+            copies = self.tables.copies
+            held = [
+                state(weights, copies, option.zero, degree)
+                for weights, degree in zip((self.dense, self.expert), ranks, strict=True)
+            ]
+            room = self.tables.capacity - held[0] - held[1]
+            self._states[key] = room, np.where(self.valid, room - self._moment(option), -1)
+        return self._states[key]
+
+    def _moment(self, option: Option) -> Ints:
+        """Quanta in use for a moment in each stage without recomputation."""
+        ranks = self.tables.ranks(option.together)
+        key = option.zero, ranks.dense > 1, ranks.expert > 1
+        if key not in self._most:
+            self._most[key] = self._largest(self.tables.working + self.tables.whole(ranks, option.zero))
+        return self._most[key]
+
+    def _repeating(self, at: int, option: Option) -> Repeats:
+        ranks = self.tables.ranks(option.together)
+        key = at, option.zero, ranks.dense > 1, ranks.expert > 1
+        if key not in self._repeats:
+            tables, whole = self.tables, self.tables.whole(ranks, option.zero)
+            self._repeats[key] = Repeats(tables.repeating[at], tables.activations, tables.working + whole, whole)
+        return self._repeats[key]
+
+    def least_need(self, option: Option, flying: int) -> np.ndarray:
+        """Return which stages may fit at all, as if each layer kept as little as it can."""
+        room = self._rooms(option)[0]
+        fits: np.ndarray = self.valid & (self._least_kept <= room // flying)
+        return fits
+
+    @cached_property
+    def _least_kept(self) -> Ints:
+        return self.sums(self.tables.least_kept)

@@ -1,0 +1,143 @@
+"""The fewest layers of each stage that have to recompute, for its microbatches in flight to fit the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.graph import Again
+from nest.tables.sums import prefix
+from nest.units import NEVER, Ints
+
+
+class RangeMost:
+    """Largest values of runs of a vector, each from two overlapping runs of a power of two of places."""
+
+    def __init__(self, values: Ints) -> None:
+        tables, length = [values], 1
+        while 2 * length <= len(values):
+            inner = tables[-1]
+            tables.append(np.maximum(inner[: len(inner) - length], inner[length:]))
+            length *= 2
+        self._tables = np.zeros((len(tables), len(values)), dtype=np.int64)
+        for row, each in enumerate(tables):
+            self._tables[row, : len(each)] = each
+        self._logs = np.array([max(count.bit_length() - 1, 0) for count in range(len(values) + 1)], dtype=np.int64)
+
+    def most(self, first: Ints, end: Ints) -> Ints:
+        """Return the largest value of each run ``[first, end)``, 0 of an empty one."""
+        log = self._logs[np.maximum(end - first, 0)]
+        low = np.minimum(first, self._tables.shape[1] - 1)
+        high = np.maximum(end - (1 << log), 0)
+        found = np.maximum(self._tables[log, low], self._tables[log, high])
+        return np.where(end > first, found, 0)
+
+
+class Repeating(NamedTuple):
+    """What the layers of a variant take where they recompute in one way.
+
+    Parameters
+    ----------
+    kind
+        What they compute again.
+    able
+        Which layers can.
+    ticks, kept, working
+        Ticks that each of them takes more; quanta that it keeps of a microbatch, and has in use for a moment.
+    """
+
+    kind: Again
+    able: np.ndarray
+    ticks: Ints
+    kept: Ints
+    working: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Some stages ``[first, end)``, one in each entry.
+
+    Parameters
+    ----------
+    first, end
+        Layers.
+    room
+        Quanta that weights, gradients and optimizer leave.
+    kept
+        Quanta that a microbatch keeps in them without recomputation.
+    """
+
+    first: Ints
+    end: Ints
+    room: Ints
+    kept: Ints
+
+    def pick(self, chosen: np.ndarray) -> Stages:
+        """Return those that indices or a mask pick."""
+        return Stages(self.first[chosen], self.end[chosen], self.room[chosen], self.kept[chosen])
+
+
+class Repeats:
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard.
+
+    Parameters
+    ----------
+    repeating
+        The layers.
+    kept, moment
+        Quanta that each layer keeps of a microbatch, and has in use for a moment, without recomputation.
+    whole
+        Quanta among the latter that are there in either case: of weights and gradients that are whole for a moment.
+
+    Notes
+    -----
+    Of two numbers of layers with which a stage fits, the smaller takes no more time, as each further layer adds time
+    and nothing else that is counted: so the smallest that fits is the best for its kind. Memory need not fall with the
+    number, as what is in use for a moment may be more in a layer that recomputes. So no number is skipped but for a
+    reason that holds for all: with fewer layers than those that free what is missing, if as little as possible was in
+    use for a moment, no stage fits. From there on each number is tried.
+    """
+
+    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> None:
+        self.able = np.flatnonzero(repeating.able)
+        self.before = prefix(repeating.able.astype(np.int64))
+        self.ticks = prefix(repeating.ticks[self.able])
+        self.freed = prefix((kept - repeating.kept)[self.able])
+        self.most_freed = np.maximum.accumulate(self.freed)
+        again = np.where(repeating.able, repeating.working + whole, moment)
+        self._again, self._plain, self._least = map(RangeMost, (again, moment, np.minimum(again, moment)))
+
+    def fewest(self, stages: Stages, flying: int) -> Ints:
+        """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
+        fewest = np.zeros(len(stages.first), dtype=np.int64)
+        begin, able = self._begin(stages, flying)
+        left = np.flatnonzero(begin <= able)
+        rows, count, most = stages.pick(left), begin[left], able[left]
+        while len(left):
+            fits = self._fits(rows, count, flying)
+            fewest[left[fits]] = count[fits]
+            more = ~fits & (count < most)
+            left, rows, count, most = left[more], rows.pick(more), count[more] + 1, most[more]
+        return fewest
+
+    def _begin(self, stages: Stages, flying: int) -> tuple[Ints, Ints]:
+        """Return a number of layers below which no stage fits, and how many there are that can recompute."""
+        before = self.before[stages.first]
+        room = (stages.room - self._least.most(stages.first, stages.end)) // flying
+        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - room)
+        return np.maximum(needed - before, 1), self.before[stages.end] - before
+
+    def _fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+        before = self.before[stages.first]
+        split = self.able[before + count - 1] + 1
+        moment = np.maximum(self._again.most(stages.first, split), self._plain.most(split, stages.end))
+        kept = stages.kept - (self.freed[before + count] - self.freed[before])
+        fits: np.ndarray = kept <= (stages.room - moment) // flying
+        return fits
+
+    def added(self, first: Ints, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none."""
+        before = self.before[first]
+        return np.where(count > 0, self.ticks[before + count] - self.ticks[before], NEVER)
