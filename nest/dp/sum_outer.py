@@ -16,7 +16,7 @@ from nest.dp.outer import THRESHOLDS
 from nest.presets import Arrangement
 from nest.tables import GroupedTables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
-from nest.tables.grouped import Site
+from nest.tables.grouped import NO_BOUNDARY, Site
 from nest.units import NEVER, Ints, distinct
 
 
@@ -72,6 +72,10 @@ class SumBounds:
         inner = [self.tables.hops(level)[1:-1] for level in range(self.problem.levels)]
         return np.array([int(each.min(initial=NEVER)) for each in inner], dtype=np.int64)
 
+    def _least_hop(self, level: int) -> int:
+        """Return the least ticks of a transfer across a boundary, nothing where there is none."""
+        return 0 if level == NO_BOUNDARY else int(self.hop[level])
+
     def hop_beyond(self, apart: Ints) -> Ints:
         """Least ticks of a transfer between devices that are so far apart."""
         groups = np.array(self.problem.cluster.group_sizes, dtype=np.int64)
@@ -121,9 +125,13 @@ class SumBounds:
         return least
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages."""
+        """Return the bound of one choice, from the places of its stages.
+
+        A stage counts in its slowest replica, which need not be that of the slowest transfer on either side.
+        """
         each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
-        hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
+        both = sum(max(self._least_hop(entry) + self._least_hop(out) for entry, out in site.pairs) for site in sites)
+        hops = np.array([both]), np.array([min(each, default=0)])
         exchanged = exchanged_at(self.tables, {site.holders for site in sites})
         types = self.tables.types(choice.replicas)
         counts = np.array([choice.stages]), np.array([choice.further])
