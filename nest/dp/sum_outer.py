@@ -17,7 +17,7 @@ from nest.dp.sum_filling import Filling
 from nest.presets import Arrangement
 from nest.tables import GroupedTables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
-from nest.tables.grouped import Site
+from nest.tables.grouped import NO_BOUNDARY, Site
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
@@ -77,6 +77,10 @@ class SumBounds:
         """Least ticks of a transfer across a boundary of each level."""
         inner = [self.tables.hops(level)[1:-1] for level in range(self.problem.levels)]
         return np.array([int(each.min(initial=NEVER)) for each in inner], dtype=np.int64)
+
+    def _least_hop(self, level: int) -> int:
+        """Return the least ticks of a transfer across a boundary, nothing where there is none."""
+        return 0 if level == NO_BOUNDARY else int(self.hop[level])
 
     def hop_beyond(self, apart: Ints) -> Ints:
         """Least ticks of a transfer between devices that are so far apart."""
@@ -144,9 +148,13 @@ class SumBounds:
         return least
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
-        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
+        """Return the bound of one choice, from the places of its stages; it may be less where none is better.
+
+        A stage counts in its slowest replica, which need not be that of the slowest transfer on either side.
+        """
         each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
-        hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
+        both = sum(max(self._least_hop(entry) + self._least_hop(out) for entry, out in site.pairs) for site in sites)
+        hops = np.array([both]), np.array([min(each, default=0)])
         options = self.tables.options(choice.replicas)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         types = tuple(sorted({option.zero for option in options}))
