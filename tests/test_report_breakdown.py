@@ -12,7 +12,7 @@ from nest.breakdown import compute_limit, iteration_parts, load_parts, memory_pa
 from nest.breakdown.load import LoadParts
 from nest.cluster import Cluster, Level
 from nest.evaluate import Evaluation, evaluate
-from nest.graph import Collective, Edge, Layer, LayerGraph
+from nest.graph import Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ARTIFACT, DEFAULT, PAPER
 from nest.problem import Copies, Problem, Training, Variant
@@ -61,16 +61,17 @@ def test_working_memory_is_that_of_the_largest_layer(seed: int) -> None:
         pytest.skip("the plan of this seed has no price")
     problem, plan, evaluation = found
     graph, copies = problem.graphs[plan.variant], problem.training.held
-    dense, expert = (ranks > 1 for ranks in problem.copy_ranks(plan.variant, plan.replicas))
     for stage, parts in zip(plan.stages, memory_parts(problem, plan, evaluation), strict=True):
-        zero = stage.sharding.zero
+        zero, each = stage.sharding.zero, problem.copy_ranks(plan.variant, 1)[0]
+        together = stage.sharding.degree // each if zero else plan.replicas
+        dense, expert = (ranks > 1 for ranks in problem.copy_ranks(plan.variant, together))
         times = (copies.gradients if zero >= 2 else 0) + (1 if zero == 3 else 0)
+        layers = [graph.layers[graph.index[name]] for name in stage.layers]
         needs = []
-        for layer in (graph.layers[graph.index[name]] for name in stage.layers):
-            shared = (
-                layer.parameter_bytes - layer.expert_parameter_bytes
-            ) * dense + layer.expert_parameter_bytes * expert
-            needs.append(layer.working_bytes + times * shared)
+        for layer, again in zip(layers, stage.repeats(layers), strict=True):
+            apart = layer.expert_parameter_bytes
+            shared = (layer.parameter_bytes - apart) * dense + apart * expert
+            needs.append((again or layer).working_bytes + times * shared)
         assert parts.working == max(needs) * evaluation.scale.quanta_per_byte
 
 
@@ -82,14 +83,14 @@ def small() -> tuple[Problem, Plan]:
     sums = Collective("all-reduce", 100, "tensor", "forward")
     layers = (
         Layer("a", 2.0, 3.0, 10, 5, collectives=(sums,), working_bytes=7),
-        Layer("b", 2.0, 3.0, 10, 5, recompute_s=1.0),
+        Layer("b", 2.0, 3.0, 10, 5, recomputed=(Recomputed("full", 1.0, 5),)),
     )
     graph = LayerGraph(layers, (Edge("a", "b", 20),))
     cluster = Cluster(8, 10_000, (Level(2, 100.0, 0.0, "pair"), Level(4, 10.0, 0.0, "all")))
     training = Training(microbatches=8, copies=Copies(6, 2), overhead_bytes=100)
     problem = Problem("small", {Variant(2): graph}, cluster, training, preset=DEFAULT)
     sharded = over_replicas(1, 2)
-    stages = (Stage(("a",), 0, 2, sharding=sharded), Stage(("b",), 4, 2, sharding=sharded))
+    stages = (Stage(("a",), 0, 2, sharding=sharded), Stage(("b",), 4, 2, "full", sharded))
     return problem, Plan(Variant(2), 2, 2, stages, "stage-major")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
@@ -12,7 +12,7 @@ import numpy as np
 from nest.cost.exchanges import Exchanges, axis_group, axis_starts
 from nest.errors import NestError
 from nest.evaluate import Evaluation
-from nest.graph import Axis, Collective, Layer
+from nest.graph import Axis, Collective, Layer, Recomputed
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.simulate import StageTimes, pipeline_of
@@ -101,11 +101,12 @@ class _Stages:
         ends = [0, *accumulate(len(stage.layers) for stage in self.plan.stages)]
         return graph.layers[ends[at] : ends[at + 1]]
 
-    def _axes(self, at: int, layers: Iterable[Layer], left: int) -> dict[Axis, int]:
+    def _axes(self, at: int, layers: Sequence[Layer], left: int) -> dict[Axis, int]:
         """Return the collectives of some layers by axis, in a block in which they take what the judge found."""
         if self.problem.preset.collectives != "groups":
             return self._checked(at, {}, left)
-        known = [self._by_axis(layers, block) for block in self._blocks(at)]
+        repeated = [each for each in self.plan.stages[at].repeats(layers) if each is not None]
+        known = [self._by_axis([*layers, *repeated], block) for block in self._blocks(at)]
         return self._checked(at, next((axes for axes in known if sum(axes.values()) == left), known[0]), left)
 
     def _checked(self, at: int, axes: dict[Axis, int], left: int) -> dict[Axis, int]:
@@ -119,7 +120,7 @@ class _Stages:
         starts = self.problem.cluster.starts(self.plan.replicas, self.plan.replica_stride)
         yield from dict.fromkeys(((starts + self.plan.stages[at].first_device) % self.problem.cluster.period).tolist())
 
-    def _by_axis(self, layers: Iterable[Layer], block: int) -> dict[Axis, int]:
+    def _by_axis(self, layers: Iterable[Layer | Recomputed], block: int) -> dict[Axis, int]:
         sums: Counter[Axis] = Counter()
         for layer in layers:
             for collective in layer.collectives:

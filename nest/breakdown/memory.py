@@ -68,7 +68,9 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
     if problem.preset.collectives != "groups":
         return MemoryParts(weights, gradients, optimizer, activations=left)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    kept = sum(quanta(layer.activation_bytes, per_byte) for layer in _layers(problem, plan, at))
+    layers = _layers(problem, plan, at)
+    held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
+    kept = sum(quanta(each.activation_bytes, per_byte) for each in held_by)
     activations = in_flight(microbatches, len(plan.stages) - at) * kept
     overhead = quanta(problem.training.overhead_bytes, per_byte)
     return MemoryParts(weights, gradients, optimizer, activations, left - activations - overhead, overhead)
@@ -88,9 +90,16 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         yield _state(whole, Copies(OPTIMIZER_COPIES[problem.training.optimizer]), zero, degree)
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
-    ranks = problem.copy_ranks(plan.variant, plan.replicas)
+    ranks = problem.copy_ranks(plan.variant, _together(problem, plan, at))
     for weights, holders in zip((whole - experts, experts), ranks, strict=True):
         yield _state(weights, problem.training.held, zero, holders)
+
+
+def _together(problem: Problem, plan: Plan, at: int) -> int:
+    """Return how many neighbouring replicas share weights between them; all where their number is not legal."""
+    each, degree = problem.copy_ranks(plan.variant, 1)[0], plan.stages[at].sharding.degree
+    legal = plan.stages[at].sharding.zero and degree % each == 0 and plan.replicas % (degree // each) == 0
+    return degree // each if legal else plan.replicas
 
 
 def _state(weights: int, copies: Copies, zero: int, degree: int) -> tuple[int, int, int]:
