@@ -4,7 +4,7 @@ from nest.hardware.device import DTYPES, Device, Peaks
 from nest.hardware.devices import DEVICES
 from nest.hardware.named import catalogue, cluster_named, device_named, system_named
 from nest.hardware.quantities import BANDWIDTHS, LATENCIES, converted
-from nest.hardware.setup import Hardware, LevelFacts, Tier, stack
+from nest.hardware.setup import Hardware, LevelFacts, Pairs, Tier, stack
 from nest.hardware.systems import PODS, SYSTEMS, Pod, System
 from nest.hardware.torus import Torus, parse_shape
 
@@ -18,6 +18,7 @@ __all__ = [
     "Device",
     "Hardware",
     "LevelFacts",
+    "Pairs",
     "Peaks",
     "Pod",
     "System",
