@@ -1,0 +1,93 @@
+"""The claim that no plan takes less than a value, under the objective `sum`: put to every outer choice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from nest.certificate.choices import Undecided
+from nest.certificate.sum_boxes import Boxes
+from nest.certificate.sum_choices import SumChoice, admitted, apart, arranged, by_mean, by_memory, counts, too_slow
+from nest.certificate.sum_stages import SumStages
+from nest.certificate.verdict import Closed, Verdict
+from nest.evaluate import evaluate
+from nest.problem import Variant
+from nest.tables import GroupedBand, GroupedTables, Tables
+
+
+def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
+    """Write down what rules outer choices out, and the first plan that takes less than the value.
+
+    Raises
+    ------
+    Undecided
+        After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
+        stages together: what is proven without it holds with it, but not the reverse.
+    """
+    claim = _Claim(tables, verdict, deadline)
+    left = {variant: claim.left(variant) for variant in tables.fitting}
+    for variant, choices in left.items():
+        claim.settle(tables.of_variant(variant), choices) if choices else None
+        if verdict.better is not None:
+            return
+    if claim.tied:
+        raise Undecided
+
+
+@dataclass
+class _Claim:
+    """What is put to the outer choices.
+
+    Attributes
+    ----------
+    tied
+        Whether some plan takes less and breaks a side constraint that ties stages together.
+    """
+
+    tables: Tables
+    verdict: Verdict
+    deadline: float | None
+    tied: bool = field(default=False, init=False)
+
+    def watch(self) -> None:
+        """Raise `Undecided` after the deadline."""
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
+            raise Undecided
+
+    def left(self, variant: Variant) -> list[SumChoice]:
+        """Return the outer choices of a variant that neither mean nor memory nor side constraints rule out."""
+        self.watch()
+        problem, verdict, pairs = self.tables.problem, self.verdict, counts(self.tables, variant)
+        every = arranged(problem, *pairs)
+        verdict.choices += every
+        if too_slow(self.tables, variant, verdict.value):
+            verdict.by_mean += every
+            return []
+        tables = self.tables.of_variant(variant)
+        found = [by_mean(tables, *pairs, verdict.value)]
+        found.append(by_memory(tables, found[-1], verdict.value))
+        found.append(admitted(tables, found[-1]))
+        fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
+        verdict.by_mean += every - fast
+        verdict.by_memory += fast - fitting
+        verdict.choices -= fitting - kept
+        return apart(problem, variant, found[-1])
+
+    def settle(self, tables: GroupedTables, choices: list[SumChoice]) -> None:
+        """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
+        bands: dict[int, GroupedBand] = {}
+        for choice in choices:
+            self.watch()
+            depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
+            band = bands[depth] = bands.get(depth) or GroupedBand(tables, depth)
+            plan = Boxes(SumStages(band, choice), self.verdict.value, self.watch).better()
+            if plan is None:
+                self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
+                continue
+            judged = evaluate(self.tables.problem, plan)
+            if judged.objective_ticks is None or judged.objective_ticks >= self.verdict.value:
+                raise AssertionError(f"the judge prices a plan at {judged.objective_ticks}, tables below {self.verdict.value}")
+            if judged.legal:
+                self.verdict.better = plan
+                return
+            self.tied = True
