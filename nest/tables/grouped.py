@@ -202,6 +202,24 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
+    @cached_property
+    def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
+
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        """
+        found, pair = [], np.array([2])
+        size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
+        for inside in self.ranks(1):
+            apart = np.array([self.variant.tensor if inside > 1 else self.width])
+            rates = {
+                zero: 2
+                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                for zero, each in EACH_MICROBATCH.items()
+            }
+            found.append({zero: rate * size for zero, rate in rates.items()})
+        return found[0], found[1]
+
     def sync(self, shares: Shares, zero: int, dense: Ints, expert: Ints) -> Ints:
         """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
         return self.sync_of(shares, zero, 0, dense) + self.sync_of(shares, zero, 1, expert)
@@ -249,11 +267,20 @@ class GroupedTables:
         least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
-            for weights, inside in zip((self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True):
+            for weights, inside in zip(
+                (self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
+            ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
             usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
             np.minimum(least, held, out=least, where=usable[:, None])
+        return least
+
+    def least_state(self, option: Option) -> Ints:
+        """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
+        parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
+        dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
+        least: Ints = np.maximum(dense + expert - (2 if option.zero else 0), 0)
         return least
 
     @cached_property
@@ -266,15 +293,15 @@ class GroupedTables:
     def whole(self, ranks: Ranks, zero: int) -> Ints:
         """Quanta of each layer's weights and gradients that are whole for a moment."""
         parts = ((self.dense, ranks.dense), (self.expert, ranks.expert))
-        moments = [
-            whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts
-        ]
+        moments = [whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts]
         return moments[0] + moments[1]
 
     def alone(self, option: Option) -> Ints:
         """Quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes."""
         ranks, copies = self.ranks(option.together), self.copies
-        held = state(self.dense, copies, option.zero, ranks.dense) + state(self.expert, copies, option.zero, ranks.expert)
+        held = state(self.dense, copies, option.zero, ranks.dense) + state(
+            self.expert, copies, option.zero, ranks.expert
+        )
         ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
         least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
         return held + self.whole(ranks, option.zero) + least
@@ -284,5 +311,3 @@ class GroupedTables:
         ends = prefix(self.work)
         reach = np.searchsorted(ends, ends[:-1] + load, side="right") - 1
         return int(np.max(reach - np.arange(self.layers)))
-
-
