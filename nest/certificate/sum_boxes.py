@@ -85,7 +85,7 @@ class Boxes:
                 continue
             at = self.value - path.loads - self.choice.further * path.slowest
             if path.sync < at:
-                return self.stages.plan(path.cuts, path.ways, capped=box.sync < NEVER)
+                return self.stages.plan(path.cuts, path.ways)
             boxes += [box._replace(sync=at - 1), box._replace(floor=at)]
         return None
 

@@ -25,10 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.tables import GroupedTables, prefix
-from nest.units import Floats, Ints
+from nest.tables.shares import Option
+from nest.units import LONGEST, Floats, Ints
 
 SURE = 1 - 1e-9
 """What sums are multiplied with that floating-point numbers may have made too large."""
+
+
+ROUNDED = 3
+"""Ticks by which up to six exchanges of a layer, each rounded by itself, are shorter at most."""
 
 
 class Spared(NamedTuple):
@@ -68,6 +73,7 @@ class Memory:
         freed = [(each, np.maximum(tables.activations - each.kept, 0)) for each in again if plain]
         rates = [(each.ticks[spared > 0] / spared[spared > 0]).min(initial=np.inf) for each, spared in freed]
         self.recompute = float(min(rates, default=np.inf))
+        self.sharding = _ticks_per_quantum(tables) if self.types & {2, 3} else np.inf
 
     def spared(self, stages: Ints, replicas: Ints, cap: Ints) -> Spared:
         """Return the bounds of outer choices, whose loads are at most a cap."""
@@ -81,11 +87,11 @@ class Memory:
             for held, kept in ((self._held(replicas), self.kept), (tables.least_held(replicas), tables.least_kept))
         )
         in_flight = np.minimum(-(-tables.microbatches // replicas), stages)
-        rate = np.minimum(self.recompute / in_flight, self._sharding_rate())
+        rate = np.minimum(self.recompute / in_flight, self.sharding)
         excess = np.maximum(most - room, 0)
         ticks = np.zeros_like(excess)
         np.multiply(excess, rate[:, None] * SURE, out=ticks, where=excess > 0)
-        ticks = np.maximum(ticks - 3 * tables.layers, 0)  # up to six exchanges of each layer are rounded
+        ticks = np.maximum(ticks - ROUNDED * tables.layers, 0)
         largest = ((self.before + ticks) / first * SURE).max(axis=1)
         return Spared(ticks.max(axis=1), largest, ((least > room) | (later >= stages[:, None])).any(axis=1))
 
@@ -98,12 +104,25 @@ class Memory:
             held += weights * (1 + copies.gradients) + weights * copies.optimizer / ranks
         return held
 
-    def _sharding_rate(self) -> float:
-        """Return the ticks that a spared quantum of gradients or weights takes at least for each microbatch."""
-        if not self.types & {2, 3}:
-            return float("inf")
-        tables, variant, pair = self.tables, self.tables.variant, np.array([2])
-        apart = np.array([variant.tensor if variant.context * variant.expert > 1 else variant.width])
-        once, twice = (float(tables.exchanges.least_s("all-reduce", pair, apart, size)[0]) for size in (1.0, 2.0))
-        per_byte = (twice - once) * tables.scale.time.ticks_per_s
-        return per_byte * float(tables.bytes_of(np.ones(1, dtype=np.int64))[0])
+
+def least_extra(tables: GroupedTables, option: Option) -> Ints:
+    """Return ticks that an option adds to each layer at least, whatever its place: as if ranks were at their nearest.
+
+    Type 2 sends the part of the gradients that a rank does not keep, type 3 also that of the weights, twice.
+    """
+    times = {2: tables.times("gradients"), 3: tables.times("gradients") + 2}.get(option.zero, 0)
+    sent = sum(
+        weights * ((ranks - 1) / ranks)
+        for weights, ranks in zip((tables.dense, tables.expert), tables.ranks(option.together), strict=True)
+    )
+    ticks = np.floor(sent * (times * _ticks_per_quantum(tables) * SURE)) - ROUNDED
+    least: Ints = np.clip(ticks, 0, float(LONGEST)).astype(np.int64)
+    return least
+
+
+def _ticks_per_quantum(tables: GroupedTables) -> float:
+    """Return the least ticks that a quantum takes over a link between ranks that hold copies."""
+    variant, pair = tables.variant, np.array([2])
+    apart = np.array([variant.tensor if variant.context * variant.expert > 1 else variant.width])
+    once, twice = (float(tables.exchanges.least_s("all-reduce", pair, apart, size)[0]) for size in (1.0, 2.0))
+    return (twice - once) * tables.scale.time.ticks_per_s * float(tables.bytes_of(np.ones(1, dtype=np.int64))[0])

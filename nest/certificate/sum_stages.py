@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from nest.certificate.sum_choices import SumChoice
+from nest.certificate.sum_memory import least_extra
 from nest.constraints import Outer, Run, Site
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import GroupedBand, GroupedTables
@@ -37,8 +37,8 @@ class Way(NamedTuple):
     def never_worse(self, other: Way, *, sync: bool) -> bool:
         """Whether a stage fits in this way where it does in another, with no larger load, nor synchronisation."""
         more = self.option.zero >= other.option.zero and self.option.together >= other.option.together
-        fast = (self.extra <= other.extra).all() and (not sync or (self.syncs <= other.syncs).all())
-        return bool(more and fast and (self.whole <= other.whole).all())
+        fast = more and (self.extra <= other.extra).all() and (not sync or (self.syncs <= other.syncs).all())
+        return bool(fast and (self.whole <= other.whole).all())
 
 
 class Loads(NamedTuple):
@@ -66,29 +66,45 @@ class SumStages:
         self.starts, self.stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
         self.sites = tables.sites(choice.stages, choice.replicas, choice.arrangement)
         self.options = tables.options(choice.replicas)
+        self.least_extra = [band.sums(least_extra(tables, option)) if option.zero >= 2 else 0 for option in self.options]
         self.outer = Outer(tables.variant, choice.stages, choice.replicas)
         self.run = Run(np.arange(tables.layers)[:, None], np.minimum(band.end, tables.layers))
         self.by_run = tables.filters.run(tables.variant, self.run)
-        self._ways: dict[tuple[tuple[Shares, ...], bool], list[Way]] = {}
+        self._known: dict[tuple[Shares, int], Way] = {}
 
     def loads(self, position: int, load: int, sync: int, wanted: np.ndarray) -> Loads:
         """Return what the ``position``-th stages from the end take within caps on both, of those that are wanted.
 
-        Every way to shard is tried with the fastest recomputation with which the stage fits (C11).
+        Every way to shard is tried with the fastest recomputation with which the stage fits (C11), unless another that
+        was tried is never worse; without a cap on the synchronisation that does not count.
         """
         seen, flying = self.sites[-position], self.tables.flying(self.choice.replicas, position)
         plain = self.band.work + self.band.hops(seen.pairs)
         found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
-        wanted = wanted & self.band.valid & (plain <= load) & self._admitted(position)
-        for number, way in enumerate(self.ways(seen, capped=sync < NEVER)):
+        wanted, tried = wanted & self.band.valid & (plain <= load) & self._admitted(position), list[Way]()
+        for number in self._numbers(capped=sync < NEVER):
+            least = plain + self.least_extra[number]
+            if not (wanted & (least <= load) & (least <= found.load)).any():
+                continue
+            way = self._way(seen, self.options[number])
             own, waits = plain + self._sums(way), self.band.spread_out(way.syncs)
             asked = wanted & (own <= load) & (waits <= sync) & _better(own, waits, found)
-            if asked.any():
+            if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
                 whole = own + self.band.recomputation(way.option, flying, asked).ticks
                 chosen = (whole <= load) & _better(whole, waits, found)
                 for table, values in zip(found, (whole, waits, number), strict=True):
                     np.copyto(table, values, where=chosen)
+                tried.append(way)
         return found
+
+    def _numbers(self, *, capped: bool) -> list[int]:
+        """Return which options to try: without a cap on the synchronisation one of types 0 and 1.
+
+        Neither takes time in loads, and type 1 over all replicas the least memory.
+        """
+        light = [number for number, option in enumerate(self.options) if option.zero < 2]
+        best = max(light, key=lambda number: self.options[number], default=-1)
+        return [number for number in range(len(self.options)) if capped or number == best or number not in light]
 
     def _sums(self, way: Way) -> Ints | int:
         return self.band.sums(way.extra) if way.option.zero >= 2 else 0
@@ -101,43 +117,33 @@ class SumStages:
         masks = [self.by_run, by_stage, filters.place(self.outer, self.run, site)]
         return np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
 
-    def ways(self, seen: Seen, *, capped: bool) -> list[Way]:
-        """Return the ways to shard, without those than which another is never worse; without a cap sync is no matter."""
-        shares = tuple(self.tables.shares(seen.holders, option.together) for option in self.options)
-        if (shares, capped) not in self._ways:
-            every, kept = [self._way(*each) for each in zip(self.options, shares, strict=True)], list[Way]()
-            for way in every:
-                if not any(other.never_worse(way, sync=capped) for other in kept):
-                    kept = [other for other in kept if not way.never_worse(other, sync=capped)] + [way]
-            self._ways[shares, capped] = kept
-        return self._ways[shares, capped]
+    def _way(self, seen: Seen, option: Option) -> Way:
+        shares = self.tables.shares(seen.holders, option.together)
+        if (shares, option.zero) not in self._known:
+            extra, whole = self.tables.extra(shares, option.zero), self.tables.whole(shares.ranks, option.zero)
+            self._known[shares, option.zero] = Way(option, extra, whole, self.band.syncs(shares, option.zero))
+        return self._known[shares, option.zero]
 
-    def _way(self, option: Option, shares: Shares) -> Way:
-        whole = self.tables.whole(shares.ranks, option.zero)
-        return Way(option, self.tables.extra(shares, option.zero), whole, self.band.syncs(shares, option.zero))
-
-    def plan(self, cuts: list[int], numbers: list[int], *, capped: bool) -> Plan:
-        """Return the plan of stages that end where the next one begins; ``numbers`` are of their `ways`."""
-        stages = tuple(self._stages(cuts, numbers, capped))
+    def plan(self, cuts: list[int], numbers: list[int]) -> Plan:
+        """Return the plan of stages that end where the next one begins; ``numbers`` are of their `options`."""
+        stages = tuple(map(self._stage, range(len(numbers)), cuts, cuts[1:], numbers))
         return Plan(self.tables.variant, self.choice.replicas, self.stride, stages, self.choice.arrangement)
 
-    def _stages(self, cuts: list[int], numbers: list[int], capped: bool) -> Iterator[Stage]:
-        tables = self.tables
-        for at, (first, end, number) in enumerate(zip(cuts, cuts[1:], numbers, strict=False)):
-            option, asked = self.ways(self.sites[at], capped=capped)[number].option, np.zeros_like(self.band.valid)
-            asked[first, end - first - 1] = True
-            flying = tables.flying(self.choice.replicas, self.choice.stages - at)
-            _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(option, flying, asked))
-            again = tables.repeating[kind - 1] if kind else None
-            every = again is not None and count == again.able[first:end].sum()
-            yield Stage(
-                tuple(layer.id for layer in tables.graph.layers[first:end]),
-                int(self.starts[at]),
-                tables.width,
-                again.kind if again else "none",
-                over_replicas(option.zero, tables.ranks(option.together).dense),
-                recomputed=count if again and not every else None,
-            )
+    def _stage(self, at: int, first: int, end: int, number: int) -> Stage:
+        tables, option, asked = self.tables, self.options[number], np.zeros_like(self.band.valid)
+        asked[first, end - first - 1] = True
+        flying = tables.flying(self.choice.replicas, self.choice.stages - at)
+        _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(option, flying, asked))
+        again = tables.repeating[kind - 1] if kind else None
+        every = again is None or count == again.able[first:end].sum()
+        return Stage(
+            tuple(layer.id for layer in tables.graph.layers[first:end]),
+            int(self.starts[at]),
+            tables.width,
+            "none" if again is None else again.kind,
+            over_replicas(option.zero, tables.ranks(option.together).dense),
+            recomputed=None if every else count,
+        )
 
 
 def _better(load: Ints, sync: Ints, found: Loads) -> np.ndarray:
