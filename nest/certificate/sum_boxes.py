@@ -1,22 +1,22 @@
 """Whether a plan of one outer choice takes less than a value under the objective `sum`: boxes, closed one by one.
 
 A *box* is the set of plans each of whose stages has a load of at most ``T`` and a synchronisation of at most ``Y``, and
-of whose stages one synchronises for ``F`` at least. Let ``f`` be the least sum of loads of stages within both caps. It is
-a shortest path, as what a stage takes depends on its layers and its number from the end alone:
+of whose stages one synchronises for ``F`` at least. Let ``f`` be the least sum of loads of stages within both caps. It
+is a shortest path, as what a stage takes depends on its layers and its number from the end alone:
 
     ``f_q[first] = min over end > first of load_q(first, end) + f_{q-1}[end]``,  ``f_0[layers] = 0``,  ``f = f_S[0]``.
 
 Every plan of the box takes ``f + (m - 1) * (its largest load) + F`` at least (D14). So of the plans below ``V`` in it
 
 1. there is none, if ``f`` has no path;
-2. none has a load above ``T' = (V - 1 - f - F) // (m - 1)``. If that is below the largest load ``t`` of the path of ``f``,
-   the box with ``T'`` for ``T`` is left: one load less that occurs;
+2. none has a load above ``T' = (V - 1 - f - F) // (m - 1)``. If that is below the largest load ``t`` of the path of
+   ``f``, the box with ``T'`` for ``T`` is left: one load less that occurs;
 3. otherwise ``f + (m - 1) * t + F < V``. If the path synchronises for less than ``V - f - (m - 1) * t``, it is a plan
-   below ``V``. If not, the box is split in two at this time: plans that have a stage which synchronises for so long, where
-   step 2 takes the load ``t`` away, and plans that have none, where this path is no more.
+   below ``V``. If not, the box is split in two at this time: plans that have a stage which synchronises for so long,
+   where step 2 takes the load ``t`` away, and plans that have none, where this path is no more.
 
-A step takes a load or a synchronisation away for good that some stage has, and these are finitely many, so that the
-steps come to an end: with a plan below ``V``, or with no box, and then there is no such plan. No step drops a plan below ``V``.
+No step drops a plan below ``V``. Each takes a load or a synchronisation away for good that some stage has, and these
+are finitely many: so the steps come to an end, with a plan below ``V``, or with no box left, and then there is none.
 """
 
 from __future__ import annotations

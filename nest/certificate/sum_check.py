@@ -11,6 +11,7 @@ from nest.certificate.sum_choices import SumChoice, admitted, apart, arranged, b
 from nest.certificate.sum_stages import SumStages
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
+from nest.plan import Plan
 from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables
 
@@ -27,10 +28,9 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
     claim = _Claim(tables, verdict, deadline)
     left = {variant: claim.left(variant) for variant in tables.fitting}
     for variant, choices in left.items():
-        claim.settle(tables.of_variant(variant), choices) if choices else None
-        if verdict.better is not None:
-            return
-    if claim.tied:
+        if choices and verdict.better is None:
+            claim.settle(tables.of_variant(variant), choices)
+    if claim.tied and verdict.better is None:
         raise Undecided
 
 
@@ -84,10 +84,14 @@ class _Claim:
             if plan is None:
                 self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
                 continue
-            judged = evaluate(self.tables.problem, plan)
-            if judged.objective_ticks is None or judged.objective_ticks >= self.verdict.value:
-                raise AssertionError(f"the judge prices a plan at {judged.objective_ticks}, tables below {self.verdict.value}")
-            if judged.legal:
+            if self.refutes(plan):
                 self.verdict.better = plan
                 return
             self.tied = True
+
+    def refutes(self, plan: Plan) -> bool:
+        """Whether a plan that takes less by the tables is legal; what it takes is the judge's word."""
+        judged, value = evaluate(self.tables.problem, plan), self.verdict.value
+        if judged.objective_ticks is None or judged.objective_ticks >= value:
+            raise AssertionError(f"a plan of {judged.objective_ticks} ticks takes less than {value} by the tables")
+        return judged.legal

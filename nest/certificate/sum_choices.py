@@ -4,17 +4,17 @@ With ``W`` the work of all layers, and ``m`` microbatches for each of ``d`` repl
 
     objective = (sum of loads) + (m - 1) * (largest load) + sync,    sum of loads >= W.
 
-So a plan below ``V`` leaves its largest load no more than ``(V - 1 - W - sync) // (m - 1)``: the *cap*. The largest load
-is no less than
+So a plan below ``V`` leaves its largest load no more than ``(V - 1 - W - sync) // (m - 1)``: the *cap*. The largest
+load is no less than
 
 - the mean, ``W / S``;
 - ``ceil(k / S)`` times the work of the ``k``-th heaviest layer, for every ``k``: of the ``k`` heaviest layers one stage
   has that many (pigeonhole).
 
 And whoever holds the copies of a stage's weights adds up their gradients: of ``N`` ranks each sends at least
-``(N - 1) / N`` of them, once per iteration or for each microbatch. A stage ``k`` spends ``A(k)`` or more on that, in its
-load and its synchronisation together, and the slowest synchronisation is no less than the mean of all: sum of loads and
-sync are together at least ``W + (sum of A(k)) / S``.
+``(N - 1) / N`` of them, once per iteration or for each microbatch. A stage ``k`` spends ``A(k)`` or more on that, in
+its load and its synchronisation together, and the slowest synchronisation is no less than the mean of all: sum of loads
+and sync are together at least ``W + (sum of A(k)) / S``.
 """
 
 from __future__ import annotations

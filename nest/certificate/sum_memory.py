@@ -10,9 +10,9 @@ What these layers ask for beyond the memory of ``S - j`` devices, the *excess*, 
 
 - Recomputation spares what a layer keeps of a microbatch, as often as it is in flight, ``min(m, S)`` times at most,
   and takes the ticks of the layer.
-- ZeRO of types 2 and 3 spares parts of gradients and weights. Of ``n`` ranks each spares ``(n - 1) / n`` of them, and as
-  much has to come over its links for every microbatch: it has no quantum for less than the time of one over the fastest
-  link. Types 0 and 1 take no time in loads; type 1 over all ranks asks for the least of the two.
+- ZeRO of types 2 and 3 spares parts of gradients and weights. Of ``n`` ranks each spares ``(n - 1) / n`` of them, and
+  as much has to come over its links for every microbatch: it has no quantum for less than the time of one over the
+  fastest link. Types 0 and 1 take no time in loads; type 1 over all ranks asks for the least of the two.
 
 So the loads of the first ``S - j`` stages add up to the work of ``[0, u)`` and to the excess at the cheapest of these
 rates, and the largest is no less than their mean. Nor is the excess more than all that can be spared.

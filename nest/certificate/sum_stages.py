@@ -10,7 +10,7 @@ from nest.certificate.sum_choices import SumChoice
 from nest.certificate.sum_memory import least_extra
 from nest.constraints import Outer, Run, Site
 from nest.plan import Plan, Stage, over_replicas
-from nest.tables import GroupedBand, GroupedTables
+from nest.tables import GroupedBand
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.units import NEVER, Ints
@@ -66,7 +66,9 @@ class SumStages:
         self.starts, self.stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
         self.sites = tables.sites(choice.stages, choice.replicas, choice.arrangement)
         self.options = tables.options(choice.replicas)
-        self.least_extra = [band.sums(least_extra(tables, option)) if option.zero >= 2 else 0 for option in self.options]
+        self.least_extra = [
+            band.sums(least_extra(tables, option)) if option.zero >= 2 else 0 for option in self.options
+        ]
         self.outer = Outer(tables.variant, choice.stages, choice.replicas)
         self.run = Run(np.arange(tables.layers)[:, None], np.minimum(band.end, tables.layers))
         self.by_run = tables.filters.run(tables.variant, self.run)
@@ -81,7 +83,7 @@ class SumStages:
         seen, flying = self.sites[-position], self.tables.flying(self.choice.replicas, position)
         plain = self.band.work + self.band.hops(seen.pairs)
         found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
-        wanted, tried = wanted & self.band.valid & (plain <= load) & self._admitted(position), list[Way]()
+        wanted, tried = wanted & (plain <= load) & self._admitted(position), list[Way]()
         for number in self._numbers(capped=sync < NEVER):
             least = plain + self.least_extra[number]
             if not (wanted & (least <= load) & (least <= found.load)).any():
@@ -92,8 +94,7 @@ class SumStages:
             if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
                 whole = own + self.band.recomputation(way.option, flying, asked).ticks
                 chosen = (whole <= load) & _better(whole, waits, found)
-                for table, values in zip(found, (whole, waits, number), strict=True):
-                    np.copyto(table, values, where=chosen)
+                found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
                 tried.append(way)
         return found
 
@@ -110,12 +111,13 @@ class SumStages:
         return self.band.sums(way.extra) if way.option.zero >= 2 else 0
 
     def _admitted(self, position: int) -> np.ndarray:
-        """Return which stages local side constraints admit."""
+        """Return which stages there are that local side constraints admit."""
         filters, stages, start = self.tables.filters, self.choice.stages, self.starts[-position]
         by_stage = filters.stage(self.tables.variant, stages, position, self.run)
         site = Site(position, np.full((1, 1), start), self.tables.width, self.stride)
         masks = [self.by_run, by_stage, filters.place(self.outer, self.run, site)]
-        return np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
+        admitted: np.ndarray = np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
+        return admitted
 
     def _way(self, seen: Seen, option: Option) -> Way:
         shares = self.tables.shares(seen.holders, option.together)
