@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise, product
+from pathlib import Path
 
 import numpy as np
 import oracle_default as oracle
 import pytest
 from random_default import Size, random_problem
 
+from nest.cli import run
+from nest.cluster import Cluster, Level
+from nest.files import read_plan, write_problem
+from nest.graph import Edge, Layer, LayerGraph, Recomputed
+from nest.presets import DEFAULT
+from nest.problem import Problem, Training, Variant
 from nest.report.space import plans_of
 from nest.tables.repeated import RangeMost, Repeating, Repeats, Stages
 from nest.units import NEVER
@@ -65,3 +72,19 @@ def test_plans_are_counted(seed: int) -> None:
             runs = pairwise([0, *inner, layers])
             total += len(list(product(*(list(oracle.inners(problem, outer, run)) for run in runs))))
     assert sum(plans_of(problem).values()) == total
+
+
+def test_table_says_how_many_layers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of two layers that can recompute one does: it is in the file of the plan, and in the table of the stages."""
+    again = (Recomputed("full", 1.0, 10),)
+    layers = tuple(Layer(name, 1.0, 2.0, 0, 60, recomputed=again) for name in "ab")
+    graph = LayerGraph(layers, (Edge("a", "b", 0),))
+    cluster = Cluster(1, 100, (Level(1, 1.0, 0.0),))
+    write_problem(
+        Problem("two layers", {Variant(1): graph}, cluster, Training(4), preset=DEFAULT), tmp_path / "two.toml"
+    )
+    assert run(["solve", str(tmp_path / "two.toml"), "-o", str(tmp_path / "plan.json")]) == 0
+    assert "full 1/2" in capsys.readouterr().out
+    (stage,) = read_plan(tmp_path / "plan.json").stages
+    assert (stage.recompute, stage.recomputed) == ("full", 1)
+    assert run(["evaluate", str(tmp_path / "two.toml"), str(tmp_path / "plan.json")]) == 0
