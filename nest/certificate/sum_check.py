@@ -90,8 +90,10 @@ class _Claim:
             self.tied = True
 
     def refutes(self, plan: Plan) -> bool:
-        """Whether a plan that takes less by the tables is legal; what it takes is the judge's word."""
+        """Whether the judge lets a plan stand that takes less by the tables: it may break what ties stages together."""
         judged, value = evaluate(self.tables.problem, plan), self.verdict.value
         if judged.objective_ticks is None or judged.objective_ticks >= value:
             raise AssertionError(f"a plan of {judged.objective_ticks} ticks takes less than {value} by the tables")
+        if not judged.legal and not self.tables.filters.coupling:
+            raise AssertionError(f"a plan that fits by the tables is illegal: {judged.violations}")
         return judged.legal

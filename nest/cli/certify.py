@@ -45,6 +45,7 @@ def certify_command(
     names = [name.strip() for name in provers.split(",")]
     require(names)
     problem = problem_from(problem_path, preset, settings)
+    require(names, problem)
     if plan_path is not None:
         certificate = certify(problem, read_plan(plan_path), provers=names, time_limit_s=time_limit)
     else:
