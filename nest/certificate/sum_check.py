@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
-from nest.certificate.sum_choices import SumChoice, admitted, apart, arranged, by_mean, by_memory, counts, too_slow
+from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, by_mean, by_memory, too_slow
 from nest.certificate.sum_stages import SumStages
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
@@ -26,7 +26,9 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         stages together: what is proven without it holds with it, but not the reverse.
     """
     claim = _Claim(tables, verdict, deadline)
-    left = {variant: claim.left(variant) for variant in tables.fitting}
+    counts = {variant: Counts.of(tables, variant) for variant in tables.fitting}
+    verdict.choices = sum(each.arranged(tables.problem) for each in counts.values())
+    left = {variant: claim.left(variant, each) for variant, each in counts.items()}
     for variant, choices in left.items():
         if choices and verdict.better is None:
             claim.settle(tables.of_variant(variant), choices)
@@ -54,21 +56,19 @@ class _Claim:
         if self.deadline is not None and time.perf_counter() >= self.deadline:
             raise Undecided
 
-    def left(self, variant: Variant) -> list[SumChoice]:
+    def left(self, variant: Variant, counts: Counts) -> list[SumChoice]:
         """Return the outer choices of a variant that neither mean nor memory nor side constraints rule out."""
         self.watch()
-        problem, verdict, pairs = self.tables.problem, self.verdict, counts(self.tables, variant)
-        every = arranged(problem, *pairs)
-        verdict.choices += every
+        problem, verdict = self.tables.problem, self.verdict
         if too_slow(self.tables, variant, verdict.value):
-            verdict.by_mean += every
+            verdict.by_mean += counts.arranged(problem)
             return []
         tables = self.tables.of_variant(variant)
-        found = [by_mean(tables, *pairs, verdict.value)]
+        found = [by_mean(tables, *counts.pairs(), verdict.value)]
         found.append(by_memory(tables, found[-1], verdict.value))
         found.append(admitted(tables, found[-1]))
         fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
-        verdict.by_mean += every - fast
+        verdict.by_mean += counts.arranged(problem) - fast
         verdict.by_memory += fast - fitting
         verdict.choices -= fitting - kept
         return apart(problem, variant, found[-1])

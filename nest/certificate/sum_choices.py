@@ -60,18 +60,35 @@ class SumChoice:
     cap: int
 
 
-def counts(tables: Tables, variant: Variant) -> tuple[Ints, Ints]:
-    """Return pairs of numbers of stages and replicas: allowed ones (C4, C5) for which there are devices (C10)."""
-    problem, blocks = tables.problem, tables.filters.devices // variant.width
-    stages = np.array(allowed(problem.choices.stages, min(blocks, len(problem.graphs[variant]))), dtype=np.int64)
-    most = min(blocks, problem.microbatches(variant))
-    replicas = np.array(allowed(problem.choices.replicas, most), dtype=np.int64)
-    at_stages, at_replicas = np.nonzero(stages[:, None] * replicas <= blocks)
-    return stages[at_stages], replicas[at_replicas]
+class Counts(NamedTuple):
+    """Numbers of stages and of replicas that are allowed (C4, C5), and how many blocks there are for both (C10)."""
+
+    stages: Ints
+    replicas: Ints
+    blocks: int
+
+    @classmethod
+    def of(cls, tables: Tables, variant: Variant) -> Counts:
+        """Return those of a variant."""
+        problem, blocks = tables.problem, tables.filters.devices // variant.width
+        stages = allowed(problem.choices.stages, min(blocks, len(problem.graphs[variant])))
+        replicas = allowed(problem.choices.replicas, min(blocks, problem.microbatches(variant)))
+        return cls(np.array(stages, dtype=np.int64), np.array(replicas, dtype=np.int64), blocks)
+
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Return the numbers of stages and replicas that have devices together."""
+        stages, replicas = np.nonzero(self.stages[:, None] * self.replicas <= self.blocks)
+        return self.stages[stages], self.replicas[replicas]
+
+    def arranged(self, problem: Problem) -> int:
+        """Return how many there are in all arrangements."""
+        each = np.searchsorted(self.replicas, self.blocks // self.stages, side="right")
+        several = each - np.searchsorted(self.replicas, 1, side="right")
+        return int(each.sum()) + int(several[self.stages > 1].sum()) * (len(problem.preset.arrangements) - 1)
 
 
 def arranged(problem: Problem, stages: Ints, replicas: Ints) -> int:
-    """Return in how many arrangements these are there: with one stage or one replica all are the same."""
+    """Return how many these are in all arrangements: with one stage or one replica all are the same."""
     several = int(((stages > 1) & (replicas > 1)).sum())
     return len(stages) + several * (len(problem.preset.arrangements) - 1)
 
