@@ -1,4 +1,4 @@
-"""The optimality checker under preset `default`: it confirms optima, refutes anything above, and notices its own faults.
+"""The optimality checker under preset `default`: it confirms optima, refutes what is above, and notices its faults.
 
 That optima of small problems are those of all plans is in `test_default_agreement`, where the checker is asked as well.
 """
@@ -18,8 +18,7 @@ import oracle_default as oracle
 import pytest
 from random_default import SMALL, Size, random_plan, random_problem
 
-from nest.certificate import Outcome, check
-from nest.certificate import sum_boxes, sum_check, sum_choices, sum_stages
+from nest.certificate import Outcome, check, sum_boxes, sum_check, sum_choices, sum_stages
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import by_mean, by_memory, too_slow
@@ -110,8 +109,7 @@ def test_first_arguments_are_admissible(size: Size) -> None:
 def _assert_left(problem: Problem, pair: tuple[int, int], variant: Any, value: int) -> None:
     tables = Tables.of(problem)
     assert not too_slow(tables, variant, value)
-    numbers = (np.array([each]) for each in pair)
-    found = by_mean(tables.of_variant(variant), *numbers, value)
+    found = by_mean(tables.of_variant(variant), np.array(pair[:1]), np.array(pair[1:]), value)
     assert len(found.stages) == 1
     assert len(by_memory(tables.of_variant(variant), found, value).stages) == 1
 
@@ -240,8 +238,12 @@ def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None
     owner, name, wrong = MUTATIONS[fault]
     monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
     with pytest.raises(AssertionError):
-        for seed in range(160):
-            confirmed(random_problem(seed, SMALL))
+        _confirm_all(range(160))
+
+
+def _confirm_all(seeds: range) -> None:
+    for seed in seeds:
+        confirmed(random_problem(seed, SMALL))
 
 
 def test_a_table_that_is_too_cheap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,13 +251,13 @@ def test_a_table_that_is_too_cheap_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     problem = random_problem(0, SMALL)
     optimum = solve(problem).objective_ticks
     assert optimum is not None
-    sums = sum_boxes.SumStages.loads
+    sums = SumStages.loads
 
     def cheap(*arguments: Any) -> Any:
         found = sums(*arguments)
         return found._replace(load=np.where(found.load < 2**61, found.load // 2, found.load))
 
-    monkeypatch.setattr(sum_stages.SumStages, "loads", cheap)
+    monkeypatch.setattr(SumStages, "loads", cheap)
     with pytest.raises(AssertionError, match="by the tables"):
         check(problem, optimum)
 

@@ -1,4 +1,4 @@
-"""Solver, judge, checker and reference agree under preset `default`: as integers, on random problems small enough to try all."""
+"""Solver, judge, checker and reference agree under preset `default`, on problems small enough to try all."""
 
 from __future__ import annotations
 
