@@ -14,8 +14,9 @@ from nest import __version__
 from nest.certificate import Outcome, Verdict, check
 from nest.constraints import Filters
 from nest.cost.scale import scale_of
-from nest.errors import InvalidProblem, SolverUnavailable
+from nest.errors import InvalidProblem, OutOfScope, SolverUnavailable
 from nest.evaluate import Violation, evaluate
+from nest.milp.space import require_scope
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status
@@ -113,7 +114,7 @@ def certify(
     Disagreement
         If one prover refutes what another proves.
     """
-    require(provers)
+    require(provers, problem)
     evaluation = evaluate(problem, plan)
     if evaluation.objective_ticks is not None:
         plan = plan.with_figures(evaluation.loads_s, evaluation.memory_bytes)
@@ -137,7 +138,7 @@ def certify_result(
 
     An answer that is unknown claims nothing: the certificate is undecided and no prover is asked.
     """
-    require(provers)
+    require(provers, problem)
     if result.plan is not None:
         return certify(problem, result.plan, provers=provers, time_limit_s=time_limit_s)
     certificate = Certificate(Finding.UNDECIDED, scale_of(problem).time, problem.time_unit_s)
@@ -154,7 +155,8 @@ def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = No
     Disagreement
         If a prover refutes what the solver claims to have proven: a fault of ours.
     """
-    provers = ("checker", "cpsat") if Filters(problem).coupling else ("checker",)
+    tied = bool(Filters(problem).coupling) and _covers(problem)
+    provers = ("checker", "cpsat") if tied else ("checker",)
     certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
     if certificate.finding is Finding.REFUTED and result.status in (Status.OPTIMAL, Status.INFEASIBLE):
         claim = "infeasible" if result.objective_ticks is None else f"optimal with {result.objective_ticks} ticks"
@@ -163,13 +165,25 @@ def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = No
     return certificate
 
 
-def require(provers: Sequence[str]) -> None:
-    """Raise `InvalidProblem` if a prover is unknown or cannot be loaded, naming it."""
+def require(provers: Sequence[str], problem: Problem | None = None) -> None:
+    """Raise `InvalidProblem` if a prover is unknown, cannot be loaded or does not cover a problem, naming it."""
     for name in provers:
         if name not in PROVERS:
             raise InvalidProblem("--with", f"{name!r} is no prover", f"choose from {', '.join(PROVERS)}")
         if name in MODELS:
             _model_solver(name)
+        if name in MODELS and problem is not None and not _covers(problem):
+            what = f"prover {name!r} does not cover preset {problem.preset.name!r}"
+            raise InvalidProblem("--with", what, "use checker")
+
+
+def _covers(problem: Problem) -> bool:
+    """Whether the provers that solve a model of the whole problem cover it."""
+    try:
+        require_scope(problem)
+    except OutOfScope:
+        return False
+    return True
 
 
 def _ask(problem: Problem, certificate: Certificate, provers: Sequence[str], time_limit_s: float | None) -> Certificate:
@@ -222,12 +236,13 @@ def _settled(verdict: Verdict) -> str:
     ways = {
         "no faster than with fewer replicas": verdict.by_replicas,
         "too slow on average": verdict.by_mean,
+        "without the memory": verdict.by_memory,
         "too slow at the nearest levels": verdict.by_levels,
         "closed": len(verdict.closed),
         "not settled": verdict.choices - verdict.settled,
     }
     parts = [f"{count} {way}" for way, count in ways.items() if count]
-    return f"{verdict.choices} choices of variant, stages and replicas: {', '.join(parts) or 'nothing to rule out'}"
+    return f"{verdict.choices} outer choices: {', '.join(parts) or 'nothing to rule out'}"
 
 
 MODELS = {"cpsat": "solve_cpsat", "pyomo": "solve_pyomo"}

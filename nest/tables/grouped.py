@@ -206,15 +206,19 @@ class GroupedTables:
     def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
         """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
 
-        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes,
+        but for the time to launch, which does not grow with the bytes.
         """
-        found, pair = [], np.array([2])
+        found, pair, launch_s = [], np.array([2]), self.exchanges.network.library.launch_s
         size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
         for inside in self.ranks(1):
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
                 zero: 2
-                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                * sum(
+                    max(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) - launch_s, 0.0)
+                    for kind, part in each
+                )
                 for zero, each in EACH_MICROBATCH.items()
             }
             found.append({zero: rate * size for zero, rate in rates.items()})
