@@ -70,6 +70,11 @@ def test_slow_transfers_in_different_replicas() -> None:
     check(random_problem(31740, LARGER))
 
 
+def test_replicas_that_cross_at_different_boundaries() -> None:
+    """Stages whose two boundaries are far in different replicas: no replica pays for both."""
+    check(random_problem(2265, LARGER))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2000, 3000))
 def test_larger(seed: int) -> None:

@@ -11,10 +11,18 @@ from msgspec import UNSET, UnsetType
 from nest.errors import InvalidProblem
 from nest.files.faults import item, key
 from nest.files.limits import MOST_LAYERS
-from nest.files.schema import BytesRow, CostRow, EdgeTable, LayerRun, ModelTable
+from nest.files.schema import (
+    BytesRow,
+    CollectiveTable,
+    CostRow,
+    EdgeTable,
+    LayerRun,
+    ModelTable,
+    RecomputedTable,
+)
 from nest.files.variants import spell_variant, variant_of
 from nest.files.words import meant, show
-from nest.graph import Collective, Edge, Layer, LayerGraph, LayerId
+from nest.graph import Collective, Edge, Layer, LayerGraph, LayerId, Recomputed
 from nest.problem import Variant
 from nest.units import Number
 
@@ -25,6 +33,13 @@ Kinds: TypeAlias = Mapping[LayerId, str]
 
 Rows: TypeAlias = Mapping[LayerId, CostRow]
 """Cost row of each layer under one variant."""
+
+
+class _Costs(NamedTuple):
+    """Cost rows under one variant, and those of each kind of recomputation in files that have them apart."""
+
+    plain: Rows
+    again: Sequence[Rows]
 
 
 class _Link(NamedTuple):
@@ -75,19 +90,26 @@ def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
     return range(first, first + (1 if run.count is UNSET else run.count))
 
 
-def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, Rows]:
-    """Return the cost row of each layer, for each variant that has any row."""
-    by_kind: dict[Variant, dict[str, CostRow]] = {}
-    by_id: dict[Variant, dict[LayerId, CostRow]] = {}
+def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, _Costs]:
+    """Return the cost rows of each layer, for each variant that has any row."""
+    by_kind: dict[tuple[Variant, str], dict[str, CostRow]] = {}
+    by_id: dict[tuple[Variant, str], dict[LayerId, CostRow]] = {}
     known = set(kinds.values())
     for at, row in enumerate(costs):
-        variant, where = variant_of(row), item("model.costs", at)
-        of_kind, of_id = by_kind.setdefault(variant, {}), by_id.setdefault(variant, {})
+        of, where = (variant_of(row), row.recompute), item("model.costs", at)
+        of_kind, of_id = by_kind.setdefault(of, {}), by_id.setdefault(of, {})
         if row.ids is UNSET:
             _enter(of_kind, _row_kind(row, known, where), row, where)
         for name in _row_ids(row, kinds, where):
             _enter(of_id, name, row, where)
-    return {variant: _complete(kinds, by_kind[variant], by_id[variant], variant) for variant in by_kind}
+    found: dict[Variant, dict[str, Rows]] = {}
+    for each, of_kind in by_kind.items():
+        found.setdefault(each[0], {})[each[1]] = _complete(kinds, of_kind, by_id[each], each[0])
+    for variant, rows in found.items():
+        if "none" not in rows:
+            what = f"with {spell_variant(variant)} there are only rows that recompute"
+            raise InvalidProblem("model.costs", what, "add rows without recompute, which say what all of them share")
+    return {variant: _Costs(rows.pop("none"), list(rows.values())) for variant, rows in found.items()}
 
 
 def _row_kind(row: CostRow, known: set[str], where: str) -> str:
@@ -130,7 +152,7 @@ def _complete(kinds: Kinds, by_kind: Mapping[str, CostRow], by_id: Rows, variant
     return rows
 
 
-def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, Rows]) -> list[_Link]:
+def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, _Costs]) -> list[_Link]:
     if model.edges is not UNSET:
         if model.skips:
             raise InvalidProblem("model.skips", "edges are given as well", "edges replace the chain: name all there")
@@ -142,7 +164,7 @@ def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, Rows]) -> lis
 
 
 def _table_links(
-    tables: Sequence[EdgeTable], where: str, kinds: Kinds, variants: Mapping[Variant, Rows]
+    tables: Sequence[EdgeTable], where: str, kinds: Kinds, variants: Mapping[Variant, _Costs]
 ) -> Iterator[_Link]:
     for at, table in enumerate(tables):
         here = item(where, at)
@@ -161,7 +183,7 @@ def _known_layer(name: LayerId, kinds: Kinds, where: str) -> None:
 
 
 def _sizes(
-    given: Number | list[BytesRow] | UnsetType, where: str, variants: Mapping[Variant, Rows]
+    given: Number | list[BytesRow] | UnsetType, where: str, variants: Mapping[Variant, _Costs]
 ) -> Mapping[Variant, Number] | None:
     if given is UNSET:
         return None
@@ -170,6 +192,8 @@ def _sizes(
     sizes: dict[Variant, Number] = {}
     for at, row in enumerate(given):
         variant = variant_of(row)
+        if row.recompute != "none" and sizes.get(variant) == row.bytes:
+            continue  # a file of before stages chose for themselves
         if variant in sizes or variant not in variants:
             what = "a second row for" if variant in sizes else "model.costs has no row with"
             raise InvalidProblem(item(where, at), f"{what} {spell_variant(variant)}", "give one for each variant")
@@ -179,16 +203,16 @@ def _sizes(
     return sizes
 
 
-def _graph(kinds: Kinds, rows: Rows, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
-    layers = [_layer(name, row, kinds[name]) for name, row in rows.items()]
-    edges = [Edge(link.source, link.target, _size(link, rows[link.source], variant)) for link in links]
+def _graph(kinds: Kinds, rows: _Costs, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
+    layers = [_layer(name, row, kinds[name], [each[name] for each in rows.again]) for name, row in rows.plain.items()]
+    edges = [Edge(link.source, link.target, _size(link, rows.plain[link.source], variant)) for link in links]
     try:
         return LayerGraph.sort(layers, edges)
     except InvalidProblem as fault:
         raise InvalidProblem(where, fault.problem, fault.remedy) from None
 
 
-def _layer(name: LayerId, row: CostRow, kind: str) -> Layer:
+def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> Layer:
     return Layer(
         name,
         row.forward_s,
@@ -198,8 +222,40 @@ def _layer(name: LayerId, row: CostRow, kind: str) -> Layer:
         kind,
         row.expert_parameter_bytes,
         row.working_bytes,
-        row.recompute_s,
-        tuple(Collective(each.kind, each.bytes, each.axis, each.when, each.hidden_s) for each in row.collectives),
+        _collectives(row.collectives),
+        (
+            *(_recomputed(each) for each in row.recomputed),
+            *filter(None, (_converted(name, row, each) for each in again)),
+        ),
+    )
+
+
+def _collectives(tables: Sequence[CollectiveTable]) -> tuple[Collective, ...]:
+    return tuple(Collective(each.kind, each.bytes, each.axis, each.when, each.hidden_s) for each in tables)
+
+
+def _recomputed(table: RecomputedTable) -> Recomputed:
+    collectives = _collectives(table.collectives)
+    return Recomputed(table.kind, table.repeated_s, table.activation_bytes, table.working_bytes, collectives)
+
+
+def _converted(name: LayerId, row: CostRow, again: CostRow) -> Recomputed | None:
+    """Return what a row says that recomputes, as files had it once; None where it says what the row without does."""
+    for figure in ("forward_s", "backward_s", "parameter_bytes", "expert_parameter_bytes"):
+        if getattr(row, figure) != getattr(again, figure):
+            what = (
+                f"{figure} of layer {show(name)} with {spell_variant(variant_of(row))} is another where it recomputes"
+            )
+            raise InvalidProblem("model.costs", what, "give it alike; what is computed again is recompute_s")
+    repeated = tuple(each for each in again.collectives if each.when == "recompute")
+    if [each for each in again.collectives if each.when != "recompute"] != row.collectives:
+        what = f"collectives of layer {show(name)} with {spell_variant(variant_of(row))} are others where it recomputes"
+        raise InvalidProblem("model.costs", what, 'give those alike that are not when = "recompute"')
+    same = (row.activation_bytes, row.working_bytes) == (again.activation_bytes, again.working_bytes)
+    if again.recompute == "none" or (same and not again.recompute_s and not repeated):
+        return None
+    return Recomputed(
+        again.recompute, again.recompute_s, again.activation_bytes, again.working_bytes, _collectives(repeated)
     )
 
 

@@ -32,7 +32,9 @@ class Exchanged(NamedTuple):
     extra: Floats
 
 
-def exchanged_anywhere(tables: GroupedTables, replicas: Ints, stages: Ints, *, by_stage: bool) -> Exchanged:
+def exchanged_anywhere(
+    tables: GroupedTables, replicas: Ints, stages: Ints, types: tuple[int, ...], *, by_stage: bool
+) -> Exchanged:
     """Return bounds for arrays of outer choices from how near to each other holders may be.
 
     Groups that each share the weights between them take no less than an all-reduce of all, as it is bounded here: what
@@ -48,7 +50,8 @@ def exchanged_anywhere(tables: GroupedTables, replicas: Ints, stages: Ints, *, b
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size) * (per_second * tables.sync_left)
-        extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
+        if not any(zero in PLAIN for zero in types):
+            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
     return Exchanged(sync, extra)
 
 
@@ -86,6 +89,24 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     for own, weights in enumerate((tables.dense, tables.expert)):
         whole = weights.sum(keepdims=True)
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
-        if len(scattering) and all(way.zero >= 2 for way in ways):
+        if scattering and all(way.zero >= 2 for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
     return Exchanged(np.array([float(sync)]), np.array([float(extra)]))
+
+
+def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
+    """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
+
+    The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
+    each be rounded down.
+    """
+    variant, pair, ticks = tables.variant, np.array([2]), np.zeros(tables.layers)
+    size = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]) * tables.scale.time.ticks_per_s
+    parts = zip((tables.dense, tables.expert), tables.ranks(option.together), tables.ranks(1), strict=True)
+    for weights, count, inside in parts:
+        apart = np.array([variant.tensor if inside > 1 else variant.width])
+        for kind, part in EACH_MICROBATCH[option.zero] if count > 1 else ():
+            half = float(tables.exchanges.least_s(kind, pair, apart, size * tables.times(part))[0])
+            ticks += weights * (2 * half * (count - 1) / count)
+    least: Ints = np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
+    return least
