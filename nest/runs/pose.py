@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nest.costing import LayerCost, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
+from nest.costing.pricing import Known
 from nest.errors import InvalidProblem
 from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
@@ -59,6 +60,7 @@ class _Maker:
         self.graphs = GraphMaker(run, self.chain, kinds)
         self.cluster, self.training = run.hardware.cluster, training_of(run)
         self._left: list[LeftOut] = []
+        self._known: Known = {}
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
@@ -110,7 +112,7 @@ class _Maker:
         return all(min(each.activation_bytes + each.working_bytes for each in way) <= room for way in ways)
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
-        costs = layer_costs(self.run.model, self.run.hardware.device, self.run.setting(variant))
+        costs = layer_costs(self.run.model, self.run.hardware.device, self.run.setting(variant), self._known)
         return self.chain.flattened(costs)
 
 
