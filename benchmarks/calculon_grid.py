@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +55,7 @@ class Shape:
     @property
     def networks(self) -> int:
         """Ways to give each kind of parallelism that is there a network."""
-        return NETWORKS ** sum(width > 1 for width in (self.tensor, self.pipeline, self.data))
+        return prod(NETWORKS for width in (self.tensor, self.pipeline, self.data) if width > 1)
 
 
 @dataclass(frozen=True, slots=True)
