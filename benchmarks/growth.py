@@ -1,6 +1,6 @@
 """How the time to a proven optimum grows with devices and with layers; preset ``default``, everything free.
 
-    python benchmarks/growth.py [--only TEXT] [--limit SECONDS] [--plot FILE] [--json FILE]
+    python benchmarks/growth.py [--only TEXT] [--every N] [--limit SECONDS] [--plot FILE] [--json FILE]
 
 Three series: Llama 3 70B and 405B on ever more H100, the batch fixed; and a model as wide as Llama 3 70B with ever more
 layers. Each point is posed and solved in a process of its own; exponents are fitted by least squares to the logarithms
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ class Series:
     model: Mapping[str, Any]
     what: str
     sizes: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """Model and size."""
+        return f"{self.name}: {self.what}"
 
     def documents(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the size and the run file of each point."""
@@ -79,7 +84,8 @@ def main() -> None:
     arguments = parser().parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
-    grown = [measured_series(each, arguments.limit) for each in SERIES if arguments.only in f"{each.name} {each.what}"]
+    chosen = [replace(each, sizes=each.sizes[:: arguments.every]) for each in SERIES if arguments.only in each.title]
+    grown = [measured_series(each, arguments.limit) for each in chosen]
     for each in grown:
         for target in targets_of(each):
             screen.print(target.line(), markup=False)
@@ -93,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", default="", metavar="TEXT", help="only series with this text in model and size")
+    made.add_argument("--every", type=int, default=1, metavar="N", help="only every so many points of a series")
     made.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="for each point (default 120)")
     made.add_argument("--plot", type=Path, metavar="FILE", help="draw the seconds too (needs matplotlib)")
     made.add_argument("--json", type=Path, help="write all figures to this file too")
@@ -114,7 +121,7 @@ def measured_series(series: Series, limit_s: float) -> Grown:
         "CPU s",
         "s",
     )
-    made = table(f"{series.name}: {series.what}", columns, left=2)
+    made = table(series.title, columns, left=2)
     for size, run in zip(series.sizes, runs, strict=True):
         figures = (run.pose_cpu_s, run.solve_cpu_s, run.cpu_s, run.seconds)
         plan = run.plan if run.status == "optimal" else run.status
@@ -126,7 +133,7 @@ def measured_series(series: Series, limit_s: float) -> Grown:
 
 def targets_of(grown: Grown) -> list[Target]:
     """Return the targets of a series: every point is settled, and the time grows slowly."""
-    name, half = f"{grown.series.name}, {grown.series.what}", len(grown.points) // 2
+    name, half = grown.series.title, len(grown.points) // 2
     unsettled = sum(point.status not in SETTLED for point in grown.points)
     return [
         Target(f"{name}: points not settled", unsettled, 0),
