@@ -110,7 +110,7 @@ class Exchanges:
 
     def spread(self, places: Sequence[int] | Ints) -> Spread:
         """Return how devices are spread over the levels."""
-        return spread(self.cluster, [int(place) for place in places])
+        return spread(self.cluster, np.asarray(places, dtype=np.int64))
 
     def holders(self, variant: Variant, first: int, stride: int, replicas: int, *, expert: bool) -> Spread:
         """Return how the ranks are spread that hold copies of what a block's first device holds.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nest.costing import RECIPES, Framework, LayerCost, Recipe, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
+from nest.costing.pricing import Known
 from nest.errors import InvalidProblem
 from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
@@ -61,6 +62,7 @@ class _Maker:
         self.graphs = GraphMaker(run, self.chain, kinds)
         self.cluster, self.training = run.hardware.cluster, training_of(run)
         self._left: list[LeftOut] = []
+        self._known: Known = {}
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
@@ -115,7 +117,7 @@ class _Maker:
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
         run = self.run
-        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile)
+        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile, self._known)
         return self.chain.flattened(costs)
 
 
