@@ -8,6 +8,7 @@ slowest stage keeps to the load.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -86,23 +87,31 @@ class Filling:
         ways = [self.tables.working, *(each.working for each in self.tables.repeating)]
         return np.minimum.reduce(ways)
 
-    def extra_s(self, option: Option) -> tuple[float, float]:
-        """Return what a quantum of dense weights and one of experts' exchange for each microbatch at least, in ticks.
+    def extra(self, option: Option) -> Ints:
+        """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
 
-        Ranks are as near to each other as they may be.
+        The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes; up to six times
+        may each be rounded down.
         """
+        ranks, ticks = self.tables.ranks(option.together), np.zeros(self.tables.layers)
+        for weights, count, rate in zip((self.tables.dense, self.tables.expert), ranks, self._rates, strict=True):
+            ticks += weights * (rate[option.zero] * (count - 1) / count)
+        return np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
+
+    @cached_property
+    def _rates(self) -> list[dict[int, float]]:
+        """Ticks for a quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it."""
         tables, variant = self.tables, self.tables.variant
+        size, pair = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]), np.array([2])
         found = []
         for inside in tables.problem.copy_ranks(variant, 1):
-            count = np.array([option.together * inside])
             apart = np.array([variant.tensor if inside > 1 else variant.width])
-            size = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0])
-            ways = [
-                float(tables.exchanges.least_s(kind, count, apart, size * tables.times(part))[0])
-                for kind, part in EACH_MICROBATCH[option.zero]
-            ]
-            found.append(sum(ways) * tables.scale.time.ticks_per_s * (1 - 1e-9))
-        return found[0], found[1]
+            rates = {}
+            for zero, each in EACH_MICROBATCH.items():
+                halves = [tables.exchanges.least_s(kind, pair, apart, size * tables.times(part)) for kind, part in each]
+                rates[zero] = 2 * float(np.sum(halves)) * tables.scale.time.ticks_per_s
+            found.append(rates)
+        return found
 
 
 class _Filled:
@@ -111,18 +120,20 @@ class _Filled:
     def __init__(self, filling: Filling, replicas: int) -> None:
         self.filling, self.tables, self.replicas = filling, filling.tables, replicas
         tables = self.tables
-        options = _extremes(tables.options(replicas))
+        extremes = _extremes(tables.options(replicas))
+        options, nearest = [each for each, _ in extremes], [each for _, each in extremes]
+        self.rows = np.arange(len(options))[:, None]
+        self._known: dict[tuple[int, int], int] = {}
+        if not options:
+            return
         self.held = np.array([prefix(self._state(option)) for option in options])
-        self.extra = np.array([prefix(self._exchanged(option)) for option in options])
+        self.extra = np.array([prefix(filling.extra(each)) for each in nearest])
         alike = [(option.zero, *(degree > 1 for degree in tables.ranks(option.together))) for option in options]
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
-        self.moments = [
-            RangeMost(filling.working + tables.whole(tables.ranks(option.together), option.zero)) for option in first
-        ]
-        self.moment_of = np.array([kinds.index(each) for each in alike], dtype=np.int64)
-        self.rows = np.arange(len(options))
-        self._known: dict[tuple[int, int], int] = {}
+        wholes = [tables.whole(tables.ranks(option.together), option.zero) for option in first]
+        self.moments = RangeMost(np.concatenate([filling.working + each for each in wholes]))
+        self.moment_from = tables.layers * np.array([kinds.index(each) for each in alike], dtype=np.int64)
 
     def _state(self, option: Option) -> Ints:
         """Return what each layer adds to a stage at least; a sum is rounded up once, and not for each layer."""
@@ -130,12 +141,6 @@ class _Filled:
         parts = zip((tables.dense, tables.expert), tables.ranks(option.together), strict=True)
         dense, expert = (state(weights, tables.copies, option.zero, degree) for weights, degree in parts)
         return np.maximum(dense + expert - (2 if option.zero else 0), 0)
-
-    def _exchanged(self, option: Option) -> Ints:
-        """Return the ticks that each layer exchanges at least; up to six times may each be rounded down."""
-        dense, expert = self.filling.extra_s(option)
-        ticks = np.floor(self.tables.dense * dense + self.tables.expert * expert) - 3
-        return np.maximum(ticks, 0).astype(np.int64)
 
     def fewest(self, load: int, enough: int) -> int:
         """Return how many stages there are at least if none takes longer than a load, or that they are more."""
@@ -150,44 +155,43 @@ class _Filled:
             return enough + 1
         for stages in range(1, enough + 1):
             first = int(np.searchsorted(work, work[end] - load))
-            if first >= end:
-                return enough + 1
-            end = self._reach(first, end, load, self.tables.flying(self.replicas, stages))
-            if end == 0:
-                return stages
+            begin = self._reach(first, end, load, self.tables.flying(self.replicas, stages)) if first < end else end
+            if begin in (0, end):
+                return stages if begin == 0 else enough + 1
+            end = begin
         return enough + 1
 
     def _reach(self, first: int, end: int, load: int, flying: int) -> int:
         """Return with which layer a stage that ends there may begin, from a first one that its work allows."""
-        low, high = np.full_like(self.rows, first), np.full_like(self.rows, end)
-        fits = self._fits(low, end, load, flying)
-        if fits.any():
-            return first
-        low += 1
-        while (low < high).any():
-            middle = (low + high) // 2
-            fits = self._fits(middle, end, load, flying)
-            high, low = np.where(fits, middle, high), np.where(fits, low, np.minimum(middle + 1, high))
-        return int(high.min())
-
-    def _fits(self, first: Ints, end: int, load: int, flying: int) -> np.ndarray:
-        filling, rows = self.filling, self.rows
-        ends = np.full_like(first, end)
-        moment = np.array([most.most(first, ends) for most in self.moments])[self.moment_of, rows]
-        room = (self.tables.capacity - (self.held[rows, end] - self.held[rows, first]) - moment) // flying
-        missing = np.maximum(filling.kept[end] - filling.kept[first] - room, 0)
+        firsts = np.arange(first, end)
+        filling, rows, moments = self.filling, self.rows, self.moment_from[:, None]
+        moment = self.moments.most(moments + firsts, moments + end)
+        room = (self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts]) - moment) // flying
+        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - room, 0)
         again = np.where(missing > 0, NEVER, 0)
         for kind in filling.kinds:
             layers = -(-missing // kind.most)
             taken = np.maximum(layers * kind.least, np.floor(missing * kind.ratio * (1 - 1e-9)).astype(np.int64))
-            possible = missing <= kind.freed[end] - kind.freed[first]
+            possible = missing <= kind.freed[end] - kind.freed[firsts]
             again = np.where(possible, np.minimum(again, taken), again)
-        busy = filling.work[end] - filling.work[first] + self.extra[rows, end] - self.extra[rows, first]
-        fits: np.ndarray = (again < NEVER) & (busy + again <= load) | (first >= end)
-        return fits
+        busy = filling.work[end] - filling.work[firsts] + self.extra[:, end, None] - self.extra[rows, firsts]
+        fits = ((again < NEVER) & (busy + again <= load)).any(axis=0)
+        return first + int(fits.argmax()) if fits.any() else end
 
 
-def _extremes(options: tuple[Option, ...]) -> tuple[Option, ...]:
-    """Return of type 1 the largest groups, in the place of type 0 as well: more memory or less time has no other."""
-    largest = next((option for option in options if option.zero == 1), None)
-    return tuple(option for option in options if option == largest or option.zero > 1 or (not largest and not option.zero))
+NEAR = (1, 2, 8)
+"""Groups of replicas that share weights are taken together from each of these sizes to the next."""
+
+
+def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
+    """Return pairs of ways to shard, each as good as all of some ways: by memory the first, by time the second.
+
+    Larger groups leave less and exchange more. Of type 1 the largest stand for type 0 as well.
+    """
+    plain = [option for option in options if option.zero == 1] or [option for option in options if option.zero == 0]
+    found = [(plain[0], plain[0])] if plain else []
+    for zero in (2, 3):
+        for low, high in pairwise((*NEAR, None)):
+            alike = [each for each in options if each.zero == zero and low <= each.together < (high or each.together + 1)]
+            found += [(alike[0], alike[-1])] if alike else []
+    return found

@@ -15,13 +15,14 @@ from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
 from nest.dp.sum_filling import Filling
 from nest.presets import Arrangement
-from nest.tables import GroupedTables, prefix
+from nest.problem import Variant
+from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
-PRECISE = 256
+PRECISE = 128
 """Bounds of the slowest load are as near to each other as this part of them."""
 
 
@@ -71,6 +72,7 @@ class SumBounds:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
         self.filling = Filling(tables)
+        self._slowest: dict[tuple[int, int], int] = {}
 
     @cached_property
     def hop(self) -> Ints:
@@ -97,18 +99,12 @@ class SumBounds:
             least = np.maximum(least, -(-heavy // stages) * threshold)
         return least
 
-    def may_be_better(self, choice: SumChoice, objective: int) -> bool:
-        """Whether stages within the largest load with which a plan could be better than one of an objective are enough."""
-        room = objective - 1 - self.total
-        most = min(room // choice.further if choice.further else LONGEST, LONGEST)
-        return room >= 0 and self.filling.within(choice.replicas).fewest(most, choice.stages) <= choice.stages
-
     def slowest(self, choice: SumChoice, most: int) -> int:
         """Return a load that some stage reaches, by memory, recomputation and work; more than ``most`` as it may be."""
         filled, stages = self.filling.within(choice.replicas), choice.stages
         if filled.fewest(most, stages) > stages:
             return most + 1
-        low, high = int(self.crowded[stages]) - 1, most
+        low, high = max(int(self.crowded[stages]), -(-self.total // stages)) - 1, most
         while high - low > max(low, 1) // PRECISE:
             middle = (low + high) // 2 if high < 4 * low else 2 * low + 1
             low, high = (low, middle) if filled.fewest(middle, stages) <= stages else (middle, high)
@@ -143,8 +139,20 @@ class SumBounds:
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
-        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
+    def filled(self, choice: SumChoice, better_than: int) -> int:
+        """Return the bound of one choice by what its stages hold; it may be less where none is better."""
+        room = better_than - 1 - self.total
+        most = min(room // choice.further if choice.further else LONGEST, LONGEST)
+        if room < 0:
+            return better_than
+        key = choice.stages, choice.replicas
+        if self._slowest.get(key, 0) <= most:
+            self._slowest[key] = self.slowest(choice, most)
+        slowest = self._slowest[key]
+        return NEVER if slowest > LONGEST else self.total + choice.further * slowest
+
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
+        """Return the bound of one choice, from the places of its stages."""
         each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
         hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
         options = self.tables.options(choice.replicas)
@@ -152,13 +160,9 @@ class SumBounds:
         types = tuple(sorted({option.zero for option in options}))
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
-        if bound >= better_than or not choice.further:
-            return bound
-        loads, hop = self.total + int(hops[0][0]), int(hops[1][0])
-        most = min((better_than - 1 - loads) // choice.further - hop, LONGEST)
-        slowest = self.slowest(choice, most) + hop if most >= 0 else most + hop + 1
+        slowest = self._slowest.get((choice.stages, choice.replicas), 0)
         sync = int(exchanged.sync[0] / choice.stages) if any(zero in PLAIN for zero in types) else 0
-        return max(bound, loads + choice.further * slowest + max(sync - 8, 0))
+        return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
 
     def fewest_stages(self, replicas: Ints) -> Ints:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.
@@ -183,6 +187,18 @@ class SumBounds:
             if not len(rows):
                 break
         return fewest
+
+
+def least_of_variant(tables: Tables, variant: Variant) -> int:
+    """Return a bound of all plans of a variant, for which no tables are needed: all devices share all computation.
+
+    With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
+    """
+    problem, ticks = tables.problem, tables.scale.time.ticks_array
+    layers, blocks = problem.graphs[variant].layers, tables.filters.devices // variant.width
+    passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
+    work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
+    return work * problem.microbatches(variant) // blocks
 
 
 def sum_choices(bounds: SumBounds) -> list[SumChoices]:
@@ -226,13 +242,13 @@ def _counts(tables: GroupedTables, blocks: int) -> tuple[Ints, Ints]:
 
 
 def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: Arrangement) -> Ints:
-    """Return bounds of all choices at once; ZeRO types that some numbers of replicas leave are taken to be free."""
+    """Return bounds of all choices at once."""
     tables, by_stage = bounds.tables, arrangement == "stage-major"
     if not len(stages):
         return stages
     hop = bounds.hop_beyond(tables.width * (replicas if by_stage else np.ones_like(stages)))
     hops = np.where(stages > 1, 2 * (stages - 1) * np.where(stages > 1, hop, 0), 0), hop
-    exchanged = exchanged_anywhere(tables, replicas, stages, by_stage=by_stage)
+    types = tuple(sorted(tables.problem.choices.zero))
+    exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage)
     further = -(-tables.microbatches // replicas) - 1
-    types = tuple(sorted(tables.problem.choices.zero | {0}))
     return bounds.objective(stages, further, hops, exchanged, types)

@@ -9,6 +9,7 @@ that synchronise as long.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,50 +18,70 @@ import numpy as np
 
 from nest.dp.incumbent import Incumbent
 from nest.dp.masks import StageMasks, roles
-from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant, sum_choices
 from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import GroupedBand, GroupedTables, Tables
 from nest.tables.grouped import Site
-from nest.units import LONGEST, NEVER
+from nest.problem import Variant
+from nest.units import LONGEST, NEVER, Ints
 
 
 def settle_sums(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent of a search; raises `TimeUp` after its deadline."""
-    engines = [SumSearch(each, watch) for each in tables.grouped]
-    agenda = [(engine, choices) for engine in engines for choices in sum_choices(engine.bounds)]
-    _settle_all(agenda, watch)
+    _Agenda(tables, watch).settle()
 
 
-def _settle_all(agenda: list[tuple[SumSearch, SumChoices]], watch: Watch) -> None:
-    """Settle choices by their bounds, each refined once before it is settled, until none can win."""
-    sizes = [len(choices) for _, choices in agenda]
-    bounds = np.concatenate([np.zeros(0, dtype=np.int64), *(choices.bounds for _, choices in agenda)])
-    owner, begin = np.repeat(np.arange(len(agenda)), sizes), np.cumsum([0, *sizes])
-    order = np.argsort(bounds, kind="stable").tolist()
-    watch.total = len(order)
-    refined: list[tuple[int, int, _Prepared]] = []
-    for turn in range(len(order) + 1):
-        next_bound = int(bounds[order[turn]]) if turn < len(order) else NEVER
-        while refined and refined[0][0] <= next_bound:
-            bound, _, prepared = heapq.heappop(refined)
-            if bound >= watch.incumbent.objective:
-                return
+class _Agenda:
+    """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
+
+    A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself with
+    a bound by memory; that for itself with what its stages see, and a bound from this; and that is settled.
+    """
+
+    def __init__(self, tables: Tables, watch: Watch) -> None:
+        self.tables, self.watch = tables, watch
+        self._heap: list[tuple[int, int, Callable[[int], None]]] = []
+        self._count = 0
+        for variant in tables.fitting:
+            self._add(least_of_variant(tables, variant), partial(self._open, variant))
+
+    def settle(self) -> None:
+        """Do what is left, until no bound can win."""
+        watch = self.watch
+        while self._heap and self._heap[0][0] < watch.incumbent.objective:
+            bound, _, step = heapq.heappop(self._heap)
             watch.bound = bound
             watch.check()
-            prepared.settle()
-            watch.settled += 1
-        if next_bound >= watch.incumbent.objective:
-            return
-        watch.bound = next_bound
-        watch.check()
-        at = order[turn]
-        engine, choices = agenda[owner[at]]
-        choice = choices[at - int(begin[owner[at]])]
-        if engine.bounds.may_be_better(choice, watch.incumbent.objective):
-            prepared = engine.prepare(choice)
-            heapq.heappush(refined, (max(next_bound, prepared.bound), turn, prepared))
+            step(bound)
+
+    def _add(self, bound: int, step: Callable[[int], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (bound, self._count, step))
+
+    def _open(self, variant: Variant, _: int) -> None:
+        engine = SumSearch(self.tables.of_variant(variant), self.watch)
+        for choices in sum_choices(engine.bounds):
+            self.watch.total += len(choices)
+            self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
+
+    def _next(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int) -> None:
+        if turn < len(order):
+            bound = int(choices.bounds[order[turn]])
+            self._add(bound, lambda bound: self._consider(engine, choices, order, turn, bound))
+
+    def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
+        self._next(engine, choices, order, turn + 1)
+        choice = choices[int(order[turn])]
+        self.watch.settled += 1
+        bound = max(bound, engine.bounds.filled(choice, self.watch.incumbent.objective))
+        if bound < self.watch.incumbent.objective:
+            self._add(bound, partial(self._prepare, engine, choice))
+
+    def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
+        prepared = engine.prepare(choice)
+        self._add(max(bound, prepared.bound), lambda _: prepared.settle())
 
 
 class SumSearch:
@@ -81,8 +102,7 @@ class SumSearch:
     def prepare(self, choice: SumChoice) -> _Prepared:
         """Return a choice with what its stages see, and its bound."""
         sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        bound = self.bounds.refined(choice, sites, self.watch.incumbent.objective)
-        return _Prepared(self, choice, sites, bound)
+        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""

@@ -32,7 +32,9 @@ class Exchanged(NamedTuple):
     extra: Floats
 
 
-def exchanged_anywhere(tables: GroupedTables, replicas: Ints, stages: Ints, *, by_stage: bool) -> Exchanged:
+def exchanged_anywhere(
+    tables: GroupedTables, replicas: Ints, stages: Ints, types: tuple[int, ...], *, by_stage: bool
+) -> Exchanged:
     """Return bounds for arrays of outer choices from how near to each other holders may be.
 
     Groups that each share the weights between them take no less than an all-reduce of all, as it is bounded here: what
@@ -48,7 +50,8 @@ def exchanged_anywhere(tables: GroupedTables, replicas: Ints, stages: Ints, *, b
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size) * (per_second * tables.sync_left)
-        extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
+        if not any(zero in PLAIN for zero in types):
+            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
     return Exchanged(sync, extra)
 
 

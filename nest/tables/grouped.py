@@ -241,8 +241,11 @@ class GroupedTables:
         More than there are where no ZeRO type may be used.
         """
         parts = (self.copies.optimizer, self.copies.gradients, 1)
-        groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
-        largest = np.array([max(each, default=0) for each in groups], dtype=np.int64)
+        if self.problem.choices.zero_degree is None:
+            largest = np.where(replicas * self.ranks(1).dense > 1, replicas, 0)
+        else:
+            groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
+            largest = np.array([max(each, default=0) for each in groups], dtype=np.int64)
         least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)

@@ -8,7 +8,7 @@ from nest.constraints import Filters
 from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale, scale_of
 from nest.errors import OutOfScope
-from nest.problem import Problem
+from nest.problem import Problem, Variant
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
@@ -21,6 +21,7 @@ class Tables:
         self.problem = problem
         self.scale = scale
         self.filters = Filters(problem)
+        self._made: dict[Variant, GroupedTables] = {}
 
     @classmethod
     def of(cls, problem: Problem) -> Tables:
@@ -50,8 +51,21 @@ class Tables:
     @cached_property
     def grouped(self) -> list[GroupedTables]:
         """Tables of the variants that nest with the network and fit on the devices."""
-        problem, sharing = self.problem, Sharing(Exchanges(self.problem))
-        problem.preset.require_prices()
-        kept = [each for each in problem.variants if problem.unnested(each) is None]
-        fitting = [variant for variant in kept if variant.width <= self.filters.devices]
-        return [GroupedTables(problem, self.scale, variant, sharing) for variant in fitting]
+        return [self.of_variant(variant) for variant in self.fitting]
+
+    @cached_property
+    def fitting(self) -> tuple[Variant, ...]:
+        """Variants that nest with the network and fit on the devices."""
+        self.problem.preset.require_prices()
+        nested = (each for each in self.problem.variants if self.problem.unnested(each) is None)
+        return tuple(variant for variant in nested if variant.width <= self.filters.devices)
+
+    def of_variant(self, variant: Variant) -> GroupedTables:
+        """Return the tables of one of the `fitting` variants."""
+        if variant not in self._made:
+            self._made[variant] = GroupedTables(self.problem, self.scale, variant, self._sharing)
+        return self._made[variant]
+
+    @cached_property
+    def _sharing(self) -> Sharing:
+        return Sharing(Exchanges(self.problem))
