@@ -100,8 +100,12 @@ class Filling:
 
     @cached_property
     def _rates(self) -> list[dict[int, float]]:
-        """Ticks for a quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it."""
+        """Ticks for a quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it.
+
+        Quanta go together: the time to launch is no part of them.
+        """
         tables, variant = self.tables, self.tables.variant
+        launch = tables.exchanges.network.library.launch_s
         size, pair = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]), np.array([2])
         found = []
         for inside in tables.problem.copy_ranks(variant, 1):
@@ -109,7 +113,7 @@ class Filling:
             rates = {}
             for zero, each in EACH_MICROBATCH.items():
                 halves = [tables.exchanges.least_s(kind, pair, apart, size * tables.times(part)) for kind, part in each]
-                rates[zero] = 2 * float(np.sum(halves)) * tables.scale.time.ticks_per_s
+                rates[zero] = 2 * (float(np.sum(halves)) - launch * len(each)) * tables.scale.time.ticks_per_s
             found.append(rates)
         return found
 
