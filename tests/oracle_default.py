@@ -185,7 +185,10 @@ class Costs:
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.block(at, replica) + x + t * y + t * c * z for replica in group for z in ranks for y in range(c)
+                    self.block(at, replica) + x + t * y + t * c * z
+                    for replica in group
+                    for z in ranks
+                    for y in range(c)
                 ]
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, weights * times))
             total += self.round(slowest * left)
@@ -300,7 +303,11 @@ def best(problem: Problem, rounding: Rounding) -> Best:
         for inner in combinations(range(1, layers), outer.stages - 1):
             cuts = list(pairwise([0, *inner, layers]))
             options = [
-                [(costs.stage(at, *run, each), each) for each in inners(problem, outer, run) if _fits(costs, at, run, each)]
+                [
+                    (costs.stage(at, *run, each), each)
+                    for each in inners(problem, outer, run)
+                    if _fits(costs, at, run, each)
+                ]
                 for at, run in enumerate(cuts)
             ]
             for picked in product(*options):

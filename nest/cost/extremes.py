@@ -110,7 +110,9 @@ def _exchanges_s(
     longest = max(
         sum(exchanges.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
     )
-    shared = exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
+    shared = (
+        exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
+    )
     return 2 * (longest + shared)
 
 

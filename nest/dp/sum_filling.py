@@ -196,6 +196,8 @@ def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     found = [(plain[0], plain[0])] if plain else []
     for zero in (2, 3):
         for low, high in pairwise((*NEAR, None)):
-            alike = [each for each in options if each.zero == zero and low <= each.together < (high or each.together + 1)]
+            alike = [
+                each for each in options if each.zero == zero and low <= each.together < (high or each.together + 1)
+            ]
             found += [(alike[0], alike[-1])] if alike else []
     return found

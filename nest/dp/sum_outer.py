@@ -105,8 +105,8 @@ class SumBounds:
         if filled.fewest(most, stages) > stages:
             return most + 1
         low, high = max(int(self.crowded[stages]), -(-self.total // stages)) - 1, most
-        while high - low > max(low, 1) // PRECISE:
-            middle = (low + high) // 2 if high < 4 * low else 2 * low + 1
+        while high - low > max(low // PRECISE, 1):
+            middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
             low, high = (low, middle) if filled.fewest(middle, stages) <= stages else (middle, high)
         return low + 1
 

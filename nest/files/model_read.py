@@ -11,10 +11,18 @@ from msgspec import UNSET, UnsetType
 from nest.errors import InvalidProblem
 from nest.files.faults import item, key
 from nest.files.limits import MOST_LAYERS
-from nest.files.schema import BytesRow, CostRow, EdgeTable, LayerRun, ModelTable
+from nest.files.schema import (
+    BytesRow,
+    CollectiveTable,
+    CostRow,
+    EdgeTable,
+    LayerRun,
+    ModelTable,
+    RecomputedTable,
+)
 from nest.files.variants import spell_variant, variant_of
 from nest.files.words import meant, show
-from nest.graph import Collective, Edge, Layer, LayerGraph, LayerId
+from nest.graph import Collective, Edge, Layer, LayerGraph, LayerId, Recomputed
 from nest.problem import Variant
 from nest.units import Number
 
@@ -44,10 +52,10 @@ def graphs_of(model: ModelTable) -> dict[Variant, LayerGraph]:
         If rows are missing, double or name no layer, or the edges make no connected graph without cycles.
     """
     kinds = _kinds(model.layers)
-    rows = _rows(model.costs, kinds)
+    rows, again = _rows(model.costs, kinds)
     links = _links(model, kinds, rows)
     where = "model.skips" if model.edges is UNSET else "model.edges"
-    return {variant: _graph(kinds, rows[variant], links, variant, where) for variant in rows}
+    return {variant: _graph(kinds, rows[variant], again[variant], links, variant, where) for variant in rows}
 
 
 def _kinds(runs: Sequence[LayerRun]) -> Kinds:
@@ -75,19 +83,29 @@ def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
     return range(first, first + (1 if run.count is UNSET else run.count))
 
 
-def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, Rows]:
-    """Return the cost row of each layer, for each variant that has any row."""
-    by_kind: dict[Variant, dict[str, CostRow]] = {}
-    by_id: dict[Variant, dict[LayerId, CostRow]] = {}
+def _rows(costs: Sequence[CostRow], kinds: Kinds) -> tuple[dict[Variant, Rows], dict[Variant, list[Rows]]]:
+    """Return the cost row of each layer, for each variant that has any row, and the rows of what recomputes."""
+    by_kind: dict[tuple[Variant, str], dict[str, CostRow]] = {}
+    by_id: dict[tuple[Variant, str], dict[LayerId, CostRow]] = {}
     known = set(kinds.values())
     for at, row in enumerate(costs):
-        variant, where = variant_of(row), item("model.costs", at)
+        variant, where = (variant_of(row), row.recompute), item("model.costs", at)
         of_kind, of_id = by_kind.setdefault(variant, {}), by_id.setdefault(variant, {})
         if row.ids is UNSET:
             _enter(of_kind, _row_kind(row, known, where), row, where)
         for name in _row_ids(row, kinds, where):
             _enter(of_id, name, row, where)
-    return {variant: _complete(kinds, by_kind[variant], by_id[variant], variant) for variant in by_kind}
+    plain: dict[Variant, Rows] = {}
+    again: dict[Variant, list[Rows]] = {}
+    for (variant, recompute), of_kind in by_kind.items():
+        rows = _complete(kinds, of_kind, by_id[variant, recompute], variant)
+        if recompute == "none":
+            plain[variant] = rows
+        again.setdefault(variant, []).extend([rows] if recompute != "none" else [])
+    if alone := [variant for variant in again if variant not in plain]:
+        what = f"with {spell_variant(alone[0])} there are only rows that recompute"
+        raise InvalidProblem("model.costs", what, "add rows without recompute, which say what all of them share")
+    return {variant: plain[variant] for variant in again}, again
 
 
 def _row_kind(row: CostRow, known: set[str], where: str) -> str:
@@ -170,6 +188,8 @@ def _sizes(
     sizes: dict[Variant, Number] = {}
     for at, row in enumerate(given):
         variant = variant_of(row)
+        if row.recompute != "none" and sizes.get(variant) == row.bytes:
+            continue  # a file of before stages chose for themselves
         if variant in sizes or variant not in variants:
             what = "a second row for" if variant in sizes else "model.costs has no row with"
             raise InvalidProblem(item(where, at), f"{what} {spell_variant(variant)}", "give one for each variant")
@@ -179,8 +199,10 @@ def _sizes(
     return sizes
 
 
-def _graph(kinds: Kinds, rows: Rows, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
-    layers = [_layer(name, row, kinds[name]) for name, row in rows.items()]
+def _graph(
+    kinds: Kinds, rows: Rows, again: Sequence[Rows], links: Sequence[_Link], variant: Variant, where: str
+) -> LayerGraph:
+    layers = [_layer(name, row, kinds[name], [each[name] for each in again]) for name, row in rows.items()]
     edges = [Edge(link.source, link.target, _size(link, rows[link.source], variant)) for link in links]
     try:
         return LayerGraph.sort(layers, edges)
@@ -188,7 +210,7 @@ def _graph(kinds: Kinds, rows: Rows, links: Sequence[_Link], variant: Variant, w
         raise InvalidProblem(where, fault.problem, fault.remedy) from None
 
 
-def _layer(name: LayerId, row: CostRow, kind: str) -> Layer:
+def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> Layer:
     return Layer(
         name,
         row.forward_s,
@@ -198,8 +220,40 @@ def _layer(name: LayerId, row: CostRow, kind: str) -> Layer:
         kind,
         row.expert_parameter_bytes,
         row.working_bytes,
-        row.recompute_s,
-        tuple(Collective(each.kind, each.bytes, each.axis, each.when, each.hidden_s) for each in row.collectives),
+        _collectives(row.collectives),
+        (
+            *(_recomputed(each) for each in row.recomputed),
+            *filter(None, (_converted(name, row, each) for each in again)),
+        ),
+    )
+
+
+def _collectives(tables: Sequence[CollectiveTable]) -> tuple[Collective, ...]:
+    return tuple(Collective(each.kind, each.bytes, each.axis, each.when, each.hidden_s) for each in tables)
+
+
+def _recomputed(table: RecomputedTable) -> Recomputed:
+    collectives = _collectives(table.collectives)
+    return Recomputed(table.kind, table.repeated_s, table.activation_bytes, table.working_bytes, collectives)
+
+
+def _converted(name: LayerId, row: CostRow, again: CostRow) -> Recomputed | None:
+    """Return what a row says that recomputes, as files had it once; None where it says what the row without does."""
+    for figure in ("forward_s", "backward_s", "parameter_bytes", "expert_parameter_bytes"):
+        if getattr(row, figure) != getattr(again, figure):
+            what = (
+                f"{figure} of layer {show(name)} with {spell_variant(variant_of(row))} is another where it recomputes"
+            )
+            raise InvalidProblem("model.costs", what, "give it alike; what is computed again is recompute_s")
+    repeated = tuple(each for each in again.collectives if each.when == "recompute")
+    if [each for each in again.collectives if each.when != "recompute"] != row.collectives:
+        what = f"collectives of layer {show(name)} with {spell_variant(variant_of(row))} are others where it recomputes"
+        raise InvalidProblem("model.costs", what, 'give those alike that are not when = "recompute"')
+    same = (row.activation_bytes, row.working_bytes) == (again.activation_bytes, again.working_bytes)
+    if again.recompute == "none" or (same and not again.recompute_s and not repeated):
+        return None
+    return Recomputed(
+        again.recompute, again.recompute_s, again.activation_bytes, again.working_bytes, _collectives(repeated)
     )
 
 

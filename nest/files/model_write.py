@@ -9,7 +9,7 @@ from typing import TypeAlias
 from nest.errors import InvalidProblem
 from nest.files.toml import Value, Values, block, listing, size
 from nest.files.variants import spell_variant, variant_keys
-from nest.graph import Collective, Layer, LayerGraph, LayerId
+from nest.graph import Collective, Layer, LayerGraph, LayerId, Recomputed
 from nest.problem import Variant
 from nest.units import Number
 
@@ -17,7 +17,7 @@ Graphs: TypeAlias = Mapping[Variant, LayerGraph]
 Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
-Figures: TypeAlias = tuple[float, float, Number, Number, Number, Number, float, tuple[Collective, ...]]
+Figures: TypeAlias = tuple[float, float, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...]]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
 Costs: TypeAlias = tuple[Figures, ...]
@@ -90,8 +90,8 @@ def _costs(graph: LayerGraph) -> list[Figures]:
             layer.activation_bytes,
             layer.expert_parameter_bytes,
             layer.working_bytes,
-            layer.recompute_s,
             layer.collectives,
+            layer.recomputed,
         )
         for layer in graph.layers
     ]
@@ -162,7 +162,7 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
 
 
 def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
-    forward, backward, parameters, activations, experts, working, again, collectives = costs
+    forward, backward, parameters, activations, experts, working, collectives, recomputed = costs
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
@@ -172,13 +172,25 @@ def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
     more: Values = {"expert_parameter_bytes": size(experts)} if experts else {}
     if working:
         more["working_bytes"] = size(working)
-    if again:
-        more["recompute_s"] = float(again)
     if sent is not None:
         more["output_bytes"] = size(sent)
     if collectives:
         more["collectives"] = [_collective(each) for each in collectives]
+    if recomputed:
+        more["recomputed"] = [_recomputed(each) for each in recomputed]
     return variant_keys(variant) | figures | more
+
+
+def _recomputed(each: Recomputed) -> Values:
+    values: Values = {
+        "kind": each.kind,
+        "repeated_s": float(each.repeated_s),
+        "activation_bytes": size(each.activation_bytes),
+    }
+    more: Values = {"working_bytes": size(each.working_bytes)} if each.working_bytes else {}
+    if each.collectives:
+        more["collectives"] = [_collective(one) for one in each.collectives]
+    return values | more
 
 
 def _collective(each: Collective) -> Values:

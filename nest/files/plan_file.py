@@ -38,7 +38,7 @@ class ShardingTable(Table):
 
 
 class StageTable(Table):
-    """One stage; the judge's figures may be null or left out."""
+    """One stage; the judge's figures may be null or left out, and ``recomputed`` where all layers recompute that can."""
 
     layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
     first_device: Place
@@ -47,10 +47,11 @@ class StageTable(Table):
     sharding: Annotated[ShardingTable, Meta(description="an object with kind, zero and degree")]
     load_s: Load | None = None
     memory_bytes: Bytes | None = None
+    recomputed: Count | None = None
 
 
 class PlanFile(Table):
-    """A plan."""
+    """A plan; what all of it recomputes, ``recompute``, is from before stages chose for themselves."""
 
     schema: Annotated[Literal["nest.plan/1"], Meta(description='"nest.plan/1", the version read here')]
     microbatch: Count
@@ -125,7 +126,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "sequence": variant.sequence,
         "expert": variant.expert,
         "context": variant.context,
-        **({} if variant.recompute == "none" else {"recompute": variant.recompute}),
         "replicas": plan.replicas,
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
@@ -182,6 +182,7 @@ def _stage_document(stage: Stage) -> dict[str, Any]:
         "first_device": stage.first_device,
         "devices": stage.devices,
         "recompute": stage.recompute,
+        **({} if stage.recomputed is None else {"recomputed": stage.recomputed}),
         "sharding": {"kind": sharding.kind, "zero": sharding.zero, "degree": sharding.degree},
         "load_s": stage.load_s,
         "memory_bytes": stage.memory_bytes,
@@ -199,12 +200,11 @@ def _plan(document: Document, tree: object, where: str) -> Plan:
     table = document.convert(tree, PlanFile, where)
     try:
         stages = [_stage(stage, item(key(where, "stages"), at)) for at, stage in enumerate(table.stages)]
+        _check_recompute(table, where)
     except InvalidPlan as fault:
         raise fault.at(document.source) from None
     return Plan(
-        variant=Variant(
-            table.tensor, table.expert, table.context, table.sequence, table.microbatch, recompute=table.recompute
-        ),
+        variant=Variant(table.tensor, table.expert, table.context, table.sequence, table.microbatch),
         replicas=table.replicas,
         replica_stride=table.replica_stride,
         stages=tuple(stages),
@@ -213,20 +213,31 @@ def _plan(document: Document, tree: object, where: str) -> Plan:
     )
 
 
+def _check_recompute(table: PlanFile, where: str) -> None:
+    others = [stage.recompute for stage in table.stages if stage.recompute != table.recompute]
+    if table.recompute != "none" and others:
+        what = f"{show(table.recompute)}, and a stage says {show(others[0])}"
+        raise InvalidPlan(key(where, "recompute"), what, "leave it out: each stage says what it recomputes")
+
+
 def _stage(table: StageTable, where: str) -> Stage:
     try:
         sharding = Sharding(table.sharding.kind, table.sharding.zero, table.sharding.degree)
     except InvalidPlan as fault:
         raise InvalidPlan(key(where, "sharding"), fault.problem, fault.remedy) from None
-    return Stage(
-        layers=tuple(table.layers),
-        first_device=table.first_device,
-        devices=table.devices,
-        recompute=table.recompute,
-        sharding=sharding,
-        load_s=table.load_s,
-        memory_bytes=table.memory_bytes,
-    )
+    try:
+        return Stage(
+            layers=tuple(table.layers),
+            first_device=table.first_device,
+            devices=table.devices,
+            recompute=table.recompute,
+            sharding=sharding,
+            load_s=table.load_s,
+            memory_bytes=table.memory_bytes,
+            recomputed=table.recomputed,
+        )
+    except InvalidPlan as fault:
+        raise InvalidPlan(key(where, "recomputed"), fault.problem, fault.remedy) from None
 
 
 def _text(document: Mapping[str, Any]) -> str:

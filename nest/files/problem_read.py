@@ -93,7 +93,7 @@ def _choices(table: ChoicesTable) -> Choices:
         zero=_zero(table.zero),
         zero_degree=_allowed(table.zero_degree, "zero_degree"),
         recompute=table.recompute,
-        variant_recompute=_kinds(table.variant_recompute),
+        stage_recompute=_kinds(_renamed(table)),
     )
 
 
@@ -110,6 +110,15 @@ def _zero(value: int | list[int] | str) -> frozenset[int]:
     if isinstance(value, str):
         return EVERY_ZERO if value == "any" else frozenset({0})
     return frozenset([value] if isinstance(value, int) else value)
+
+
+def _renamed(table: ChoicesTable) -> str | Sequence[str]:
+    """Return what stages may recompute, by the name of today or the one before."""
+    if table.variant_recompute is UNSET:
+        return table.stage_recompute
+    if table.stage_recompute != "any":
+        raise InvalidProblem("choices.variant_recompute", "stage_recompute is given as well", "give the latter only")
+    return table.variant_recompute
 
 
 def _kinds(value: str | Sequence[str]) -> frozenset[Recompute] | None:

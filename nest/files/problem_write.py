@@ -101,8 +101,8 @@ def _choices(choices: Choices) -> Values:
             values[name] = spell_allowed(allowed)
     if choices.sequence is not None:
         values["sequence"] = choices.sequence
-    if choices.variant_recompute is not None:
-        values["variant_recompute"] = [each for each in RECOMPUTE if each in choices.variant_recompute]
+    if choices.stage_recompute is not None:
+        values["stage_recompute"] = [each for each in RECOMPUTE if each in choices.stage_recompute]
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
 
 

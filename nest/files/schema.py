@@ -104,7 +104,10 @@ class TrainingTable(Table):
 
 
 class ChoicesTable(Table):
-    """What the solver may choose; everything that is not named is free, recomputation is off."""
+    """What the solver may choose; everything that is not named is free, recomputation is off.
+
+    ``variant_recompute`` is how ``stage_recompute`` was called before stages chose for themselves.
+    """
 
     tensor: AllowedValues = "any"
     expert: AllowedValues = "any"
@@ -116,7 +119,8 @@ class ChoicesTable(Table):
     zero: ZeroTypes = "any"
     zero_degree: AllowedValues = "any"
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
-    variant_recompute: RecomputeKinds = "any"
+    stage_recompute: RecomputeKinds = "any"
+    variant_recompute: RecomputeKinds | UnsetType = UNSET
 
 
 class LayerRun(Table):
@@ -133,7 +137,10 @@ class LayerRun(Table):
 
 
 class VariantKeys(Table):
-    """Widths and microbatch for which a figure holds."""
+    """Widths and microbatch for which a figure holds.
+
+    ``recompute`` is how the figures of ``recomputed`` were given before stages chose for themselves: in rows of their own.
+    """
 
     tensor: Count = 1
     expert: Count = 1
@@ -158,6 +165,18 @@ class CollectiveTable(Table):
     hidden_s: Seconds = 0.0
 
 
+class RecomputedTable(Table):
+    """What differs in a layer that computes something again; ``collectives`` are those that it repeats."""
+
+    kind: Annotated[Literal["selective", "full"], Meta(description='"selective" or "full"')]
+    repeated_s: Seconds
+    activation_bytes: Bytes
+    working_bytes: Bytes = 0
+    collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
+        default_factory=list
+    )
+
+
 class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
@@ -173,6 +192,9 @@ class CostRow(VariantKeys, kw_only=True):
     working_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
+        default_factory=list
+    )
+    recomputed: Annotated[list[RecomputedTable], Meta(description="a list of tables, one for each kind")] = field(
         default_factory=list
     )
     kind: Text | UnsetType = UNSET

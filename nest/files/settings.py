@@ -59,6 +59,6 @@ PARSERS: Mapping[str, Parser] = {
     **dict.fromkeys(("replicas", "stages"), (parse_allowed, ADVICE)),
     "zero": (parse_zero, ZERO_ADVICE),
     "zero_degree": (parse_allowed, ADVICE),
-    "variant_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
+    "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
 }

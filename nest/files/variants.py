@@ -13,9 +13,7 @@ NAMES = tuple(field.name for field in fields(Variant))
 
 def variant_of(table: VariantKeys) -> Variant:
     """Return the variant that a table names."""
-    return Variant(
-        table.tensor, table.expert, table.context, table.sequence, table.microbatch, recompute=table.recompute
-    )
+    return Variant(table.tensor, table.expert, table.context, table.sequence, table.microbatch)
 
 
 def variant_keys(variant: Variant) -> dict[str, int | bool | str]:

@@ -58,7 +58,9 @@ class GraphMaker:
 
     def _recomputed(self, cost: LayerCost, again: Again, spare: int) -> Recomputed:
         repeated = cost.collectives(again)[len(cost.exchanged) :]
-        collectives = tuple(Collective(each.kind, each.size, each.axis, "recompute", each.hidden_s) for each in repeated)
+        collectives = tuple(
+            Collective(each.kind, each.size, each.axis, "recompute", each.hidden_s) for each in repeated
+        )
         working = self._working(cost, again) + spare
         return Recomputed(again, cost.repeated_s(again), cost.kept.of(again), working, collectives)
 

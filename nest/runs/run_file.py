@@ -24,6 +24,9 @@ from nest.runs.run import Run
 
 SCHEMA = "nest.run/1"
 
+FORMER = {"variant_recompute": "stage_recompute"}
+"""Names of choices before stages chose for themselves, and those of today."""
+
 AtLeastOne = Annotated[float, Meta(ge=1, le=1e6, description="a number from 1")]
 NotNegative = Annotated[float, Meta(ge=0, le=1e6, description="a number from 0")]
 
@@ -150,8 +153,8 @@ def _model(given: str | Mapping[str, object], folder: Path) -> Architecture:
 def _choices(table: Mapping[str, object]) -> Choices:
     """Return choices written as in problem files; each is read as ``--set`` reads it."""
     values = {}
-    for name, value in table.items():
-        where = f"choices.{name}"
+    for given, value in table.items():
+        name, where = FORMER.get(given, given), f"choices.{given}"
         if name not in PARSERS or name == "recompute":
             known = [each for each in PARSERS if each != "recompute"]
             raise InvalidProblem(where, "is no choice", meant(name, known, f"the choices are {', '.join(known)}"))

@@ -249,7 +249,9 @@ class GroupedTables:
         least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
-            for weights, inside in zip((self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True):
+            for weights, inside in zip(
+                (self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
+            ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
             usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
@@ -266,15 +268,15 @@ class GroupedTables:
     def whole(self, ranks: Ranks, zero: int) -> Ints:
         """Quanta of each layer's weights and gradients that are whole for a moment."""
         parts = ((self.dense, ranks.dense), (self.expert, ranks.expert))
-        moments = [
-            whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts
-        ]
+        moments = [whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts]
         return moments[0] + moments[1]
 
     def alone(self, option: Option) -> Ints:
         """Quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes."""
         ranks, copies = self.ranks(option.together), self.copies
-        held = state(self.dense, copies, option.zero, ranks.dense) + state(self.expert, copies, option.zero, ranks.expert)
+        held = state(self.dense, copies, option.zero, ranks.dense) + state(
+            self.expert, copies, option.zero, ranks.expert
+        )
         ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
         least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
         return held + self.whole(ranks, option.zero) + least
@@ -284,5 +286,3 @@ class GroupedTables:
         ends = prefix(self.work)
         reach = np.searchsorted(ends, ends[:-1] + load, side="right") - 1
         return int(np.max(reach - np.arange(self.layers)))
-
-
