@@ -100,7 +100,9 @@ class Level:
     def menu(cls, fanout: int, alternatives: Sequence[Technology], name: str = "") -> Level:
         """Return a level whose links are to be chosen; until then its figures are those of the first technology."""
         first = alternatives[0]
-        return cls(fanout, first.bandwidth_bytes_per_s, first.latency_s, name, alternatives=tuple(alternatives)).of(first)
+        return cls(fanout, first.bandwidth_bytes_per_s, first.latency_s, name, alternatives=tuple(alternatives)).of(
+            first
+        )
 
     def of(self, technology: Technology) -> Level:
         """Return the level with such links."""

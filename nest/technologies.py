@@ -1,7 +1,7 @@
-"""What the links of a cluster are, where that is to be chosen: every choice is a problem of its own, the best one wins.
+"""What the links of a cluster are, where that is to be chosen: each choice is a problem of its own, the best one wins.
 
-Whatever crosses a network takes no less time where bandwidths are no higher and latencies no lower (costs D1 to D14 only
-grow), so that a choice which is no slower at any level, with the same kinds of links, is a lower bound on another.
+Whatever crosses a network takes no less time where bandwidths are no higher and latencies no lower (costs D1 to D14
+only grow), so that a choice which is no slower at any level, with the same kinds of links, is a lower bound on another.
 """
 
 from __future__ import annotations

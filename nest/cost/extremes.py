@@ -132,12 +132,8 @@ def _exchanges_s(
     Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
     """
     sizes = {"weights": float(weights), "gradients": float(weights) * copies.gradients}
-    longest = max(
-        sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
-    )
-    shared = (
-        reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
-    )
+    longest = max(sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values())
+    shared = reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
     return 2 * (longest + shared)
 
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from nest.errors import InvalidPlan
 from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
-from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table
+from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table, Text
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
 from nest.plan import Plan, Sharding, ShardingKind, Stage
@@ -65,6 +65,9 @@ class PlanFile(Table):
     schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
+        default_factory=list
+    )
 
 
 class ClaimedPlan(NamedTuple):
@@ -130,6 +133,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
+        **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
     }
 
@@ -210,6 +214,7 @@ def _plan(document: Document, tree: object, where: str) -> Plan:
         stages=tuple(stages),
         arrangement=table.arrangement,
         schedule=table.schedule,
+        technologies=tuple(table.technologies),
     )
 
 
