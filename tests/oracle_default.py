@@ -114,7 +114,7 @@ class Costs:
             zero, [("all-gather", 1), ("all-gather", 1), ("reduce-scatter", self.gradients)]
         )
         one, size = Fraction(1), inner.group
-        load += sum(self._exchange(at, size, [layer], kind, times, one) for layer in layers for kind, times in each)
+        load += sum(self._exchange(at, size, [layer], what, one) for layer in layers for what in each)
         once = {
             0: [("all-reduce", self.gradients)],
             1: [("reduce-scatter", self.gradients), ("all-gather", 1)],
@@ -122,7 +122,7 @@ class Costs:
             3: [],
         }[zero]
         left = 1 - decimal(self.training.sync_overlap)
-        sync = sum(self._exchange(at, size, layers, kind, times, left) for kind, times in once)
+        sync = sum(self._exchange(at, size, layers, what, left) for what in once)
         if zero and size < self.outer.replicas:
             sync += self._across(at, size, layers, left)
         return Figures(load, sync, self._memory(at, layers, inner))
@@ -172,9 +172,10 @@ class Costs:
         return max(times)
 
     def _exchange(
-        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], kind: str, times: int, left: Fraction
+        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], what: tuple[str, int], left: Fraction
     ) -> int:
         """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
+        kind, times = what
         groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
         whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
@@ -266,7 +267,7 @@ def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[F
     outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
-        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(problem, plan, stage)))
+        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
         first += len(stage.layers)
     return costs.objective(figures), figures
 
@@ -347,7 +348,7 @@ def _recomputations(problem: Problem, outer: Outer, run: tuple[int, int]) -> lis
     return found if found and allowed is not None and "none" not in allowed else [("none", 0), *found]
 
 
-def inner_of(problem: Problem, plan: Plan, stage: Stage) -> Inner:
+def inner_of(plan: Plan, stage: Stage) -> Inner:
     """Return what a stage of a plan chooses."""
     ranks, zero = plan.variant.context * plan.variant.expert, stage.sharding.zero
     count = len(stage.layers) if stage.recomputed is None else stage.recomputed

@@ -56,6 +56,11 @@ def test_figures_that_are_no_short_decimals(seed: int) -> None:
     check(random_problem(seed, SMALL, ugly=True))
 
 
+def test_replicas_that_cross_at_different_boundaries() -> None:
+    """Stages whose two boundaries are far in different replicas: no replica pays for both."""
+    check(random_problem(2265, LARGER))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2000, 3000))
 def test_larger(seed: int) -> None:

@@ -18,9 +18,8 @@ from nest.presets import Arrangement
 from nest.problem import Variant
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
-from nest.tables.grouped import Site
+from nest.tables.grouped import NO_BOUNDARY, Pair, Site
 from nest.units import LONGEST, NEVER, Ints, distinct
-
 
 PRECISE = 128
 """Bounds of the slowest load are as near to each other as this part of them."""
@@ -100,7 +99,7 @@ class SumBounds:
         return least
 
     def slowest(self, choice: SumChoice, most: int) -> int:
-        """Return a load that some stage reaches, by memory, recomputation and work; more than ``most`` as it may be."""
+        """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``."""
         filled, stages = self.filling.within(choice.replicas), choice.stages
         if filled.fewest(most, stages) > stages:
             return most + 1
@@ -127,8 +126,8 @@ class SumBounds:
         Notes
         -----
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
-        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at least all work and
-        the synchronisation of an equal part of the weights, whichever types the stages use.
+        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at
+        least all work and the synchronisation of an equal part of the weights, whichever types the stages use.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
@@ -153,8 +152,8 @@ class SumBounds:
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
         """Return the bound of one choice, from the places of its stages."""
-        each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
-        hops = np.array([2 * sum(each)]), np.array([min(each, default=0)])
+        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
+        hops = np.array([sum(each)]), np.array([min(each)])
         options = self.tables.options(choice.replicas)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         types = tuple(sorted({option.zero for option in options}))
@@ -163,6 +162,10 @@ class SumBounds:
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)
         sync = int(exchanged.sync[0] / choice.stages) if any(zero in PLAIN for zero in types) else 0
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+
+    def _hops(self, pair: Pair) -> int:
+        """Return the least ticks of both transfers of a stage."""
+        return sum(int(self.hop[level]) for level in pair if level != NO_BOUNDARY)
 
     def fewest_stages(self, replicas: Ints) -> Ints:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.

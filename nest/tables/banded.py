@@ -27,13 +27,13 @@ class Recomputation(NamedTuple):
         What it adds to their loads; `NEVER` where nothing makes them fit.
     kind
         What they compute again: 0 for nothing, then a place in `GroupedTables.repeating`, from 1.
-    count
-        How many layers do.
+    layers
+        How many do.
     """
 
     ticks: Ints
     kind: Ints
-    count: Ints
+    layers: Ints
 
 
 class GroupedBand:
@@ -103,7 +103,7 @@ class GroupedBand:
         room, without = self._rooms(option)
         plain = asked & (self._kept <= without // flying) if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
-        kind, count = np.zeros(ticks.shape, dtype=np.int8), np.zeros(ticks.shape, dtype=np.int32)
+        kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
         if len(rows) and self.tables.repeating:
             stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])
@@ -126,7 +126,7 @@ class GroupedBand:
         return self.sums(np.logical_or.reduce(able).astype(np.int64))
 
     def _rooms(self, option: Option) -> tuple[Ints, Ints]:
-        """Return the quanta that the state of each stage leaves, and what is left besides what is in use for a moment."""
+        """Return the quanta that the state of each stage leaves, and those left beside what is in use for a moment."""
         ranks = self.tables.ranks(option.together)
         key = ranks, option.zero
         if key not in self._states:

@@ -258,6 +258,13 @@ class GroupedTables:
             np.minimum(least, held, out=least, where=usable[:, None])
         return least
 
+    def least_state(self, option: Option) -> Ints:
+        """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
+        parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
+        dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
+        least: Ints = np.maximum(dense + expert - (2 if option.zero else 0), 0)
+        return least
+
     @cached_property
     def least_kept(self) -> Ints:
         """Quanta of a microbatch that each layer keeps at least, whatever it recomputes."""
