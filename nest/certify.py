@@ -301,7 +301,7 @@ def _together(proofs: Sequence[Proof]) -> Proof:
 
 
 PROVERS: Mapping[str, Prover] = {
-    name: partial(_everywhere, prover)
-    for name, prover in {"checker": _checker, **{name: partial(_model, name) for name in MODELS}}.items()
+    "checker": partial(_everywhere, _checker),
+    **{name: partial(_everywhere, partial(_model, name)) for name in MODELS},
 }
 """Provers by name."""

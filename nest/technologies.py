@@ -103,6 +103,7 @@ class _Race:
         self._closed: list[int] = []
         self._best: tuple[Result, Fraction] | None = None
         self._last: Result | None = None
+        self._stopped = NOT_ALL_TRIED
 
     def step(self) -> None:
         """Settle the choice with the least bound, as far as there is time."""
@@ -115,6 +116,8 @@ class _Race:
         found = self._last = self.ask(self.problem.built(combination.technologies), most)
         if found.plan is not None:
             self._best = found, combination.price
+        if found.status in (Status.FEASIBLE, Status.UNKNOWN):
+            self._stopped = found.reason or NOT_ALL_TRIED
         if found.status is not Status.INFEASIBLE:
             proven = max(bound, found.bound_ticks or 0)
             self._closed.append(proven)
@@ -146,7 +149,7 @@ class _Race:
         bound = min(objective, *bounds)
         if bound == objective:
             return replace(best, status=Status.OPTIMAL, bound_ticks=bound)
-        return replace(best, status=Status.FEASIBLE, bound_ticks=bound, reason=self._last.reason or NOT_ALL_TRIED)
+        return replace(best, status=Status.FEASIBLE, bound_ticks=bound, reason=self._stopped)
 
     def _without_plan(self, bound: int | None) -> Result:
         assert self._last is not None
@@ -155,7 +158,7 @@ class _Race:
         if self.better_than is not None and bound >= self.better_than:
             reason = f"no plan takes less than {self.better_than} ticks"
             return replace(self._last, status=Status.NONE_BETTER, bound_ticks=bound, reason=reason)
-        return replace(self._last, status=Status.UNKNOWN, bound_ticks=bound, reason=self._last.reason or NOT_ALL_TRIED)
+        return replace(self._last, status=Status.UNKNOWN, bound_ticks=bound, reason=self._stopped)
 
 
 NOT_ALL_TRIED = "the time limit was reached before every choice of technologies was tried"

@@ -75,7 +75,7 @@ class TechnologyTable(TierTable, kw_only=True):
 
 
 class FanoutTable(TierTable, kw_only=True):
-    """One level: how many groups of the level below it joins; with ``alternatives``, what its links are stands there."""
+    """One level: how many groups of the level below it joins; where it has ``alternatives``, its links stand there."""
 
     fanout: Count
     alternatives: Annotated[list[TechnologyTable], Meta(max_length=64, description="a list of technologies")] = field(

@@ -45,6 +45,9 @@ RecomputeKinds: TypeAlias = Annotated[
     | Annotated[list[Literal["none", "selective", "full"]], Meta(min_length=1)],
     Meta(description=RECOMPUTE_ADVICE),
 ]
+PriceLimit: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=1e15)] | Literal["any"], Meta(description='a price from 0, or "any"')
+]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
@@ -89,7 +92,7 @@ class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
     The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
-    incomplete), to that at least. ``library`` is read by preset "default". ``technologies`` settle what is on the menus.
+    incomplete), to that at least. ``library`` is read by preset "default". ``technologies`` settle the menus.
     """
 
     devices: Count
@@ -144,7 +147,7 @@ class ChoicesTable(Table):
     zero_degree: AllowedValues = "any"
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
     stage_recompute: RecomputeKinds = "any"
-    price_at_most: Price | Literal["any"] = "any"
+    price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
 
 
