@@ -56,9 +56,9 @@ class _Reach:
             for slow in (True, False)
         )
 
-    def longest_s(self, kind: CollectiveKind, count: int, size: float) -> float:
-        """Return a time that no group of so many devices exceeds."""
-        return max(each.longest_s(kind, count, size) for each in self._slow)
+    def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
+        """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
+        return max(each.longest_s(kind, count, size, within) for each in self._slow)
 
     def least_hop_s(self, size: float) -> float:
         """Return a time that every transfer takes."""
@@ -94,12 +94,14 @@ def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     layers, copies = graph.layers, problem.training.held
     times = np.array([layer.forward_s + layer.backward_s for layer in layers])
     again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
-    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach))
-    alive, smallest = float(sum(edge.bytes for edge in graph.edges)), min([edge.bytes for edge in graph.edges] or [0])
-    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
+    nested = problem.unnested(variant) is None
+    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
+    smallest = min([edge.bytes for edge in graph.edges] or [0])
+    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, _most_alive(graph))
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
-    sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
-    sync = _exchanges_s(EACH_ITERATION, copies, devices, reach, sum(layer.parameter_bytes for layer in layers))
+    sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
+    dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))
+    sync = _exchanges_s(EACH_ITERATION, copies, devices, reach, (dense, expert))
     return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, reach.least_hop_s(float(smallest))))
 
 
@@ -110,31 +112,56 @@ def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: C
     return sum(count * time(like[each]) for each, count in counts.items())
 
 
+def _most_alive(graph: LayerGraph) -> float:
+    """Return the most bytes on edges over any cut, which are no fewer than those of all tensors alive there."""
+    change = np.zeros(len(graph) + 1)
+    for (source, target), edge in zip(graph.places, graph.edges, strict=True):
+        change[source + 1] += edge.bytes
+        change[target + 1] -= edge.bytes
+    return float(np.cumsum(change).max())
+
+
+def _weights(layer: Layer) -> tuple[Number, Number]:
+    """Return the bytes of a layer's dense weights, and of its experts'."""
+    return layer.parameter_bytes - layer.expert_parameter_bytes, layer.expert_parameter_bytes
+
+
 def _exchanging(layer: Layer) -> tuple[tuple[Collective, ...], ...]:
     """Return the collectives of a layer, and those of each kind of recomputation."""
     return layer.collectives, *(each.collectives for each in layer.recomputed)
 
 
-def _collectives_s(layer: Layer, variant: Variant, reach: _Reach) -> float:
+def _collectives_s(layer: Layer, variant: Variant, reach: _Reach, *, nested: bool) -> float:
     """Return what the collectives of a layer take at most, whatever it recomputes."""
-    passes, *repeated = (
-        sum(reach.longest_s(each.kind, axis_group(variant, each.axis)[1], float(each.bytes)) for each in some)
-        for some in _exchanging(layer)
-    )
+
+    def longest_s(each: Collective) -> float:
+        step, count = axis_group(variant, each.axis)
+        return reach.longest_s(each.kind, count, float(each.bytes), step * count if nested else None)
+
+    passes, *repeated = (sum(map(longest_s, some)) for some in _exchanging(layer))
     return passes + max(repeated, default=0.0)
 
 
 def _exchanges_s(
-    by_type: Mapping[int, tuple[Exchange, ...]], copies: Copies, devices: int, reach: _Reach, weights: Number
+    by_type: Mapping[int, tuple[Exchange, ...]],
+    copies: Copies,
+    devices: int,
+    reach: _Reach,
+    weights: tuple[Number, Number],
 ) -> float:
-    """Return the longest time under any ZeRO type, dense and expert weights taken as both so many bytes.
+    """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
 
     Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
     """
-    sizes = {"weights": float(weights), "gradients": float(weights) * copies.gradients}
-    longest = max(sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values())
-    shared = reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
-    return 2 * (longest + shared)
+    total = 0.0
+    for held in map(float, weights):
+        sizes = {"weights": held, "gradients": held * copies.gradients}
+        total += max(
+            sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
+        )
+        if by_type is EACH_ITERATION and held:
+            total += reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
+    return total
 
 
 def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float) -> int:
