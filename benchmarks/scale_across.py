@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from measure import ROOT
 
@@ -37,20 +38,23 @@ WIDTHS = Choices(
     microbatch=frozenset({1}),
     stages=frozenset({2}),
     stage_recompute=frozenset({"none"}),
+    zero=frozenset({0}),
 )
-"""Widths of the clean case: two stages, so that either axis crosses on the links of all devices."""
+"""Widths of the clean case: two stages, so that either axis crosses on the links of all devices, and nothing shared."""
 
 
 def posed(levels: Sequence[Level], batch: int, choices: Choices) -> Problem:
-    """Return Llama 3 70B on H100 with gradients of two bytes, nothing of which hides behind computation."""
-    device = device_named("h100-sxm")
+    """Return Llama 3 70B on H200 with gradients of two bytes, nothing of which hides behind computation."""
+    device = device_named("h200")
     devices = 1
     for level in levels:
         devices *= level.fanout
     cluster = Cluster(devices, device.hbm_bytes, tuple(levels), "sites", library="nccl")
     hardware = Hardware(device, cluster, (LevelFacts(),) * len(levels))
     recipe, framework = recipe_named("mixed-half"), framework_named("mist")
-    return problem_of(Run(read_run(INSTANCE).model, hardware, SEQUENCE, batch, recipe, framework, choices=choices)).problem
+    return problem_of(
+        Run(read_run(INSTANCE).model, hardware, SEQUENCE, batch, recipe, framework, choices=choices)
+    ).problem
 
 
 def two_sites(bandwidth: float, latency_s: float, site: Sequence[Level] = (NODE, BUILDING)) -> tuple[Level, ...]:
@@ -64,7 +68,9 @@ def crossing(problem: Problem, plan: Plan) -> str:
     starts = [[stage.first_device + at * plan.replica_stride for at in range(plan.replicas)] for stage in plan.stages]
     sites = [[start // site for start in row] for row in starts]
     found = {
-        "pipeline": any(here != there for one, next_ in zip(sites, sites[1:], strict=False) for here, there in zip(one, next_, strict=True)),
+        "pipeline": any(
+            here != there for one, after in pairwise(sites) for here, there in zip(one, after, strict=True)
+        ),
         "data": any(len(set(row)) > 1 for row in sites),
     }
     return "+".join(name for name, crosses in found.items() if crosses) or "nothing"
@@ -98,6 +104,10 @@ def waiting(batch: int = 512) -> Iterator[tuple[float, Problem, Result]]:
 # The flip ------------------------------------------------------------------------------------------------------------
 
 
+SLOW_LINKS = ((2e9, 25e-6), (0.5e9, 25e-6), (0.125e9, 25e-6), (0.5e9, 0.5e-3), (0.5e9, 5e-3))
+"""Bytes/s of a device and latency of the links between the sites."""
+
+
 def predicted_tokens(gradient_bytes: float = 2.0, element_bytes: float = 2.0) -> float:
     """Return at how many tokens either axis sends as many bytes one way over the slow link.
 
@@ -124,19 +134,22 @@ def flip(levels: Sequence[Level], choices: Choices, low: int, high: int, step: i
     return high
 
 
-def exact_flip(devices: int, bandwidth: float, latency_s: float, launch_s: float = 7e-6, reached: float = 0.96) -> float:
-    """Return the tokens from which summing gradients is faster than passing activations, bubble and latency included.
+def exact_flip(bandwidth: float, latency_s: float, launch_s: float = 7e-6, reached: float = 0.96) -> float:
+    """Return the tokens from which the sum across takes less than the transfers, bubble, latency and sites included.
 
-    Two stages of ``devices / 16`` replicas with tensor width 8. A microbatch adds ``x = launch + latency + bytes /
-    bandwidth`` to the slowest stage, and once more to fill: ``(m + 1) x``. The gradients of a stage are summed inside a
-    site, and by a tree across, whose pieces wait: ``A + T + 2 sqrt(A T)`` with ``A = 2 latency``.
+    Eight replicas of two stages of tensor width 8. Where the pipeline crosses, ``m`` microbatches and one more to fill
+    pass the slow link, and a ring sums gradients over 8 devices of one site; where data parallel does, transfers stay
+    inside, and a tree sums over both sites, 4 devices of each sending at once, in pieces that wait for each other
+    (``A + T + 2 sqrt(A T)``, `nest.cost.algorithms.tree`).
     """
-    replicas, speed = devices // 16, bandwidth * reached
-    share = 2.0 * PARAMETERS / 16 / (replicas // 2)
-    whole, path = share / speed, 2 * latency_s
-    gradients = launch_s + path + whole + 2 * (path * whole) ** 0.5
-    each = launch_s + latency_s + SEQUENCE * HIDDEN * 2.0 / 8 / speed
-    return (gradients / each - 1) * replicas * SEQUENCE
+    replicas, inside_s, inside = 8, BUILDING.latency_s, BUILDING.bandwidth_bytes_per_s * reached
+    weights, moved = 2.0 * PARAMETERS / 16, SEQUENCE * HIDDEN * 2.0 / 8
+    path, flow = 2 * (2 * inside_s + latency_s), weights / (replicas / 2) / (bandwidth * reached)
+    tree = launch_s + path + flow + 2 * (path * flow) ** 0.5
+    steps = 2 * (replicas - 1)
+    ring = launch_s + steps * inside_s + steps / replicas * weights / inside
+    longer = (latency_s - inside_s) + moved * (1 / (bandwidth * reached) - 1 / inside)
+    return ((tree - ring) / longer - 1) * replicas * SEQUENCE
 
 
 # One after the other -------------------------------------------------------------------------------------------------
@@ -153,18 +166,15 @@ class Decided:
 
 
 def menus() -> Problem:
-    """Return a problem with a menu in the buildings and one between them, and a budget that does not reach for both."""
-    inside = [
-        Technology("100 Gb/s", 12.5e9, 14e-6, 1, "rdma"),
-        Technology("400 Gb/s", 50e9, 14e-6, 3, "rdma"),
-    ]
-    across = [
-        Technology("4 waves", 0.5e9, 25e-6, 0.2, "rdma"),
-        Technology("32 waves", 4e9, 25e-6, 1, "rdma"),
-        Technology("64 waves", 8e9, 25e-6, 2.2, "rdma"),
-    ]
+    """Return a problem with a menu in the buildings, one between them, and a budget that does not reach for the best.
+
+    Prices are ours: a card and its port at 100 or 400 Gb/s, and the part of a device in 256 Gb/s or 4 Tb/s of a site.
+    """
+    inside = [Technology("100 Gb/s", 12.5e9, 14e-6, 1, "rdma"), Technology("400 Gb/s", 50e9, 14e-6, 3, "rdma")]
+    across = [Technology("256 Gb/s", 0.5e9, 25e-6, 0.25, "rdma"), Technology("4 Tb/s", 8e9, 25e-6, 2.2, "rdma")]
     levels = (NODE, Level.menu(8, inside, "building"), Level.menu(2, across, "campus"))
-    return posed(levels, 128, Choices(stage_recompute=frozenset({"none"}), price_at_most=128 * 3.4))
+    free = Choices(stage_recompute=frozenset({"none"}), context=frozenset({1}), price_at_most=128 * 3.3)
+    return posed(levels, 32, free)
 
 
 def together(problem: Problem) -> Decided:
@@ -176,21 +186,13 @@ def together(problem: Problem) -> Decided:
 
 
 def technology_first(problem: Problem) -> Decided:
-    """Buy the most bandwidth for each price that the budget still allows, level by level from the inside, then plan."""
-    chosen: list[Technology] = []
-    for level in problem.cluster.menus:
-        left = [each for each in affordable(problem) if list(each.technologies[: len(chosen)]) == chosen]
-        on = {each.technologies[len(chosen)] for each in left}
-        chosen.append(max(on & set(level.alternatives), key=_worth))
-    built = problem.built(chosen)
+    """Widen the narrowest links first: the most bandwidth that the budget allows, from the outside in; then plan."""
+    best = max(affordable(problem), key=lambda each: [one.bandwidth_bytes_per_s for one in reversed(each.technologies)])
+    built = problem.built(best.technologies)
     result = solve(built)
     assert result.plan is not None
     assert result.objective_s is not None
     return Decided("technology first", result.plan.technologies, result.objective_s, crossing(built, result.plan))
-
-
-def _worth(each: Technology) -> float:
-    return each.bandwidth_bytes_per_s / float(each.price_per_device)
 
 
 def placement_first(problem: Problem) -> Decided:
@@ -202,9 +204,7 @@ def placement_first(problem: Problem) -> Decided:
     return Decided("placement first", names, seconds, crossing(problem, plan))
 
 
-def _priced(
-    problem: Problem, plan: Plan, choices: Sequence[Combination]
-) -> Iterator[tuple[float, tuple[str, ...]]]:
+def _priced(problem: Problem, plan: Plan, choices: Sequence[Combination]) -> Iterator[tuple[float, tuple[str, ...]]]:
     for each in choices:
         names = tuple(one.name for one in each.technologies)
         verdict = evaluate(problem, replace(plan, technologies=names))
@@ -235,12 +235,13 @@ def print_waiting() -> None:
 def print_flip() -> None:
     """Print the batches at which data parallel begins to cross, beside what the bytes say."""
     print(f"bytes: {predicted_tokens() / 1e6:.2f} million tokens")
-    for bandwidth, latency_s in ((2e9, 0.0), (2e9, 25e-6), (2e9, 5e-4), (0.5e9, 25e-6)):
+    for bandwidth, latency_s in SLOW_LINKS:
         levels = two_sites(bandwidth, latency_s)
         batch = flip(levels, WIDTHS, 64, 4096, 8)
-        exact = exact_flip(128, bandwidth, latency_s) / 1e6
+        exact = exact_flip(bandwidth, latency_s) / 1e6
         tokens = batch * SEQUENCE / 1e6
-        print(f"{bandwidth / 1e9:g} GB/s, {2e3 * latency_s:g} ms: flips at {tokens:.2f}, by formula {exact:.2f} million")
+        link = f"{bandwidth / 1e9:g} GB/s, round trip {2e3 * latency_s:g} ms"
+        print(f"{link}: flips at {tokens:.2f}, by formula {exact:.2f} million")
     free = Choices(stage_recompute=frozenset({"none"}), sequence=True, context=frozenset({1}))
     for batch, problem, result in sweep(two_sites(2e9, 25e-6), (128, 256, 512, 1024, 2048), free):
         plan = result.plan
@@ -255,7 +256,9 @@ def print_sequential() -> None:
     best = together(problem)
     for each in (best, technology_first(problem), placement_first(problem)):
         lost = 100 * (each.seconds / best.seconds - 1)
-        print(f"{each.how}: {', '.join(each.technologies)}: {each.seconds:.4f} s (+{lost:.1f} %), {each.crossing} crosses")
+        print(
+            f"{each.how}: {', '.join(each.technologies)}: {each.seconds:.4f} s (+{lost:.1f} %), {each.crossing} crosses"
+        )
 
 
 PARTS = {"local": print_local, "waiting": print_waiting, "flip": print_flip, "sequential": print_sequential}
