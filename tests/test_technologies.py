@@ -13,6 +13,7 @@ from random_problems import random_problem as random_levelled
 from random_technologies import random_menus, with_menus
 
 from nest.certify import PROVERS, Finding, certify, certify_result
+from nest.cli import run
 from nest.cluster import Cluster, Level, Technology
 from nest.cost.scale import scale_of
 from nest.errors import InvalidPlan, InvalidProblem, OutOfScope
@@ -21,6 +22,7 @@ from nest.explain import explain
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
 from nest.files.cluster_file import read_cluster
 from nest.graph import Edge, Layer, LayerGraph
+from nest.objectives import price_frontier
 from nest.plan import Plan, Stage
 from nest.presets import DEFAULT, PAPER, Preset
 from nest.problem import Choices, Problem, Training, Variant
@@ -183,6 +185,60 @@ def test_better_than() -> None:
     assert solve(problem, better_than=best + 1).objective_ticks == best
     none = solve(problem, better_than=best)
     assert (none.status, none.bound_ticks) == (Status.NONE_BETTER, best)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_front_of_price_and_time(seed: int) -> None:
+    """Every choice is beaten by a point in both or is one, and each point is the best of a budget."""
+    problem = random_menus(seed)
+    try:
+        front = price_frontier(problem)
+    except InvalidProblem:
+        return
+    found = [(one.price, solve(problem.built(one.technologies)).objective_ticks) for one in affordable(problem)]
+    known = [(price, ticks) for price, ticks in found if ticks is not None]
+    beaten = {pair for pair in known for one in known if one != pair and one[0] <= pair[0] and one[1] <= pair[1]}
+    assert [(point.price, point.ticks) for point in front.points] == sorted(set(known) - beaten)
+    assert front.complete
+    assert all(evaluate(problem, point.plan).legal for point in front.points)
+    assert bool(front.reason) == (not front.points)
+
+
+def test_front_needs_a_menu() -> None:
+    """Where nothing has a price there is no front."""
+    with pytest.raises(InvalidProblem, match="no level has a menu"):
+        price_frontier(replace(problem_of(), cluster=Cluster(4, 1000, (Level(4, 1.0, 0.0),))))
+
+
+def test_front_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each point, as text and as JSON; what goes with devices only is refused."""
+    path = str(tmp_path / "problem.toml")
+    write_problem(problem_of(), path)
+    assert run(["frontier", path, "--against", "price"]) == 0
+    assert "fast" in capsys.readouterr().out
+    assert run(["frontier", path, "--against", "price", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert [point["plan"]["technologies"] for point in points][-1] == ["fast"]
+    assert [point["price"] for point in points] == sorted(point["price"] for point in points)
+    assert run(["frontier", path, "--against", "price", "--certify"]) == 2
+    assert "--certify goes with --against devices" in capsys.readouterr().err
+    assert run(["frontier", path, "--against", "price", "--set", "price_at_most=3"]) == 3
+
+
+def test_solution_names_technologies_and_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report says what the links are and what they cost; a problem lists the menu."""
+    path = str(tmp_path / "problem.toml")
+    write_problem(problem_of(most=10.5).with_choices(stages=frozenset({4})), path)
+    assert run(["solve", path, "-o", str(tmp_path / "plan.json")]) == 0
+    assert "far near; price 10" in capsys.readouterr().out
+    assert run(["evaluate", path, str(tmp_path / "plan.json")]) == 0
+    assert "far near; price 10" in capsys.readouterr().out
+    assert run(["simulate", str(tmp_path / "plan.json"), "--problem", path]) == 0
+    capsys.readouterr()
+    assert run(["show", path]) == 0
+    assert "far: slow" in capsys.readouterr().out
+    assert run(["show", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cluster"]["levels"][1]["alternatives"][0]["name"] == "fast"
 
 
 def test_budget_below_all() -> None:

@@ -17,7 +17,7 @@ from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
 def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``technology``: one of each menu, that of the cluster where it is built, within the budget."""
+    """Yield violations of ``technology``: one of each menu, that of the cluster where that is built, not too dear."""
     cluster, named = problem.cluster, ", ".join(plan.technologies) or "none"
     chosen = cluster.named(plan.technologies)
     if chosen is None:

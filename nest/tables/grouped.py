@@ -206,8 +206,8 @@ class GroupedTables:
     def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
         """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
 
-        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes. The
-        time to launch is left out: all bytes of a layer share it.
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        The time to launch is left out: all bytes of a layer share it.
         """
         found, pair, launch = [], np.array([2]), self.exchanges.network.library.launch_s
         size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
