@@ -7,10 +7,13 @@ import pytest
 from random_default import SMALL, Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 
+from nest.cluster import Cluster, Level
 from nest.constraints import AllowedDegrees, Constraint, CutsAt, EqualStages, MaxDevices, MemoryHeadroom, Pin, Together
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
-from nest.problem import Problem
+from nest.graph import Edge, Layer, LayerGraph
+from nest.presets import DEFAULT
+from nest.problem import Choices, Problem, Training, Variant
 from nest.result import Result, Status
 from nest.solve import solve
 
@@ -54,6 +57,17 @@ def test_small(seed: int) -> None:
 def test_figures_that_are_no_short_decimals(seed: int) -> None:
     """Figures of any length: no worse than the reference's plan, to the tick."""
     check(random_problem(seed, SMALL, ugly=True))
+
+
+def test_slow_transfers_in_different_replicas() -> None:
+    """A stage's entry is slow in one replica and its exit in the other: no stage waits for both, nor may a bound."""
+    passes = tuple(Layer(at, 0.1, 0.2, 100_000, 0) for at in range(3))
+    graph = LayerGraph(passes, tuple(Edge(at, at + 1, 1_000_000) for at in range(2)))
+    cluster = Cluster(8, 10**9, (Level(2, 1e9, 0.0), Level(4, 1e6, 0.0)))
+    wanted = Choices(stages=frozenset({3}), replicas=frozenset({2}), zero=frozenset({0}))
+    problem = Problem("two replicas", {Variant(1): graph}, cluster, Training(2, "sgd"), wanted, DEFAULT)
+    check(problem)
+    check(random_problem(31740, LARGER))
 
 
 def test_replicas_that_cross_at_different_boundaries() -> None:

@@ -59,9 +59,9 @@ LAYERS: dict[str, list[LayerId]] = {
 }
 
 ROWS = """
-0   0 (1)  2  none  -  5.000 s  35.0 B  3 %  level 1
-1*  1 (1)  1  none  -  5.100 s  30.0 B  3 %  pair
-2   2 (1)  0  none  -  5.000 s  25.0 B  2 %  -
+0   0 (1)  2  5.000 s  35.0 B  ━───────  3 %  level 1
+1*  1 (1)  1  5.100 s  30.0 B  ━───────  3 %  pair
+2   2 (1)  0  5.000 s  25.0 B  ━───────  2 %  -
 """
 
 
@@ -252,9 +252,12 @@ def test_plan_table_by_hand() -> None:
     for line in (
         "Status     optimal: proven, no plan of the space is faster",
         "           = 5.1 s x (8 microbatches + 2 to fill) + 210 ms sync",
+        "Spent      compute 46.9 %, p2p 32.8 %, bubble 19.9 %, sync 0.4 %",
+        "Limit      18 s if 8 devices only computed layers: the iteration takes 2.85",
         "Plan       tensor 1 x expert 1 x context 1, 3 stages, 2 replicas",
+        "           no recomputation; no ZeRO",
         "Devices    6 of 8 (75 %), replicas 3 apart",
-        "Binds      stage 1 (*): forward 3 s, backward 2.1 s",
+        "Binds      stage 1 (*): compute 3 s, p2p 2.1 s",
     ):
         assert line in text.splitlines(), text
 

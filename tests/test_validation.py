@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import pytest
 
-from nest.costing import Layout, Position, Recompute, Setting, layer_costs, recipe_named, stage_memory
+from nest.cli.program import run
 from nest.errors import InvalidProblem
-from nest.families import Hyperparameters, from_hyperparameters
-from nest.hardware import cluster_named, device_named
-from nest.validation import TABLES, Case, Comparison, compare, summarise, table_named
-from nest.validation.compare import rank_correlations
+from nest.validation import (
+    FACTS,
+    TABLES,
+    Comparison,
+    Fact,
+    FactTable,
+    Table,
+    compare,
+    orders,
+    scatter,
+    summarise,
+    table_named,
+)
 
 TIME = {  # mean and worst error of the iteration time, per cent
     "recomputation": (2.0, 4.0),
     "megatron_sc21": (3.0, 10.0),
-    "bloom": (5.0, 28.0),
+    "bloom": (3.5, 28.0),
     "b200": (4.5, 10.0),
     "torchtitan": (9.0, 20.0),
     "llm_foundry": (9.0, 35.0),
     "mist": (5.0, 9.0),
 }
 
-MEMORY = {"b200": (0.5, 1.2, -0.2), "mist": (1.5, 5.0, -1.5)}
+MEMORY = {
+    "b200": (0.5, 1.2, -0.2),
+    "mist": (1.5, 5.0, -1.5),
+    "torchtitan": (7.0, 16.5, -7.5),
+    "bloom": (10.5, 37.0, -22.0),
+}
 """Mean and worst error of the memory, and how far below the measurement it goes at most, per cent."""
+
+LOW = {"bloom": 2, "torchtitan": 2}
+"""Rows whose memory is more than 2 per cent above the prediction: `docs/costs.md` says why no model could help it."""
 
 WRONG_FITS = {"bloom": 1}
 """Cases that ran and should not have by the model, or the other way round."""
@@ -33,7 +51,17 @@ WRONG_FITS = {"bloom": 1}
 @cache
 def compared(name: str) -> tuple[Comparison, ...]:
     """Return all comparisons of a table."""
-    return tuple(compare(case) for case in table_named(name).cases())
+    table = table_named(name)
+    assert isinstance(table, Table)
+    return tuple(compare(case) for case in table.cases())
+
+
+@cache
+def facts(name: str) -> tuple[Fact, ...]:
+    """Return all rows of a table of other figures."""
+    table = table_named(name)
+    assert isinstance(table, FactTable)
+    return table.facts()
 
 
 @pytest.mark.parametrize("name", TIME)
@@ -74,33 +102,51 @@ def test_what_ran_fits(name: str) -> None:
     assert len(wrong) == WRONG_FITS.get(name, 0)
 
 
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_is_hardly_ever_too_low(name: str) -> None:
+    """A prediction that is too low lets a plan run out of memory."""
+    low = [error for each in compared(name) for error in each.memory_errors if error < -0.02]
+    assert len(low) == LOW.get(name, 0)
+
+
 def test_order_of_layouts() -> None:
-    """Within a section of BLOOM's search, layouts come in the order of their times."""
-    found = rank_correlations(compared("bloom"))
-    good = [section for section, rank in found.items() if rank >= 0.85]
-    assert len(found) == 8
-    assert {section.partition(",")[0] for section in good} == {
-        "Choosing the fastest 3D Topology",
-        "tile and wave quantization",
-        "48 node contenders",
-        "Final round comparison",
-        "GBS Variations",
-    }
-    assert min(found.values()) > 0
+    """Within a section of BLOOM's search, layouts come in the order of their times wherever these are apart."""
+    found = orders(compared("bloom"))
+    good = [section for section, order in found.items() if order.correlation >= 0.85]
+    assert (len(found), len(good)) == (10, 7)
+    assert min(order.correlation for order in found.values()) >= 0.7
+    wrong = {section: order.apart - order.right for section, order in found.items() if order.apart > order.right}
+    assert wrong == {"Another round of NHEADS": 9, "Rebalancing layers": 1}
+    assert sum(order.apart for order in found.values()) > 300
+
+
+def test_rows_of_equal_layers() -> None:
+    """Identical kernels took up to an eighth longer on another day: what no model of a layer explains."""
+    assert 0.12 < scatter(compared("bloom")) < 0.14
+    assert scatter(compared("recomputation")) == 0.0
 
 
 def test_tables_say_where_they_are_from() -> None:
     """Each has a source, and a row is as it was published."""
     assert all("github.com" in table.source or "arXiv" in table.source for table in TABLES)
-    case = next(case for case in table_named("recomputation").cases() if case.name == "gpt3-175B full")
+    assert all(table.source for table in FACTS)
+    case = next(each.case for each in compared("recomputation") if each.case.name == "gpt3-175B full")
     assert case.seconds == 18.13
     assert (case.setting.tensor, case.layout.stages, case.layout.virtual) == (8, 8, 3)
-    assert sum(len(table.cases()) for table in TABLES) == 283
+    assert sum(len(table.cases()) for table in TABLES) == 358
+
+
+def test_order_is_printed_beside_the_scatter(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads a rank correlation sees how far rows are apart, and what rows of equal layers do."""
+    assert run(["validate", "torchtitan"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rows of equal layers differ by up to" in text
+    assert "table 1: rank correlation 1.00, 3 rows within 48 %, 3 of 3 pairs apart in order" in text
 
 
 def test_unknown_tables_are_refused() -> None:
     """The message says which there are."""
-    with pytest.raises(InvalidProblem, match="'nothing' is none; one of recomputation"):
+    with pytest.raises(InvalidProblem, match=r"'nothing' is none; one of recomputation, .*issues"):
         table_named("nothing")
 
 
@@ -113,39 +159,64 @@ def test_summaries() -> None:
     assert summarise([]) is None
 
 
-LLAMA_70B = Hyperparameters("llama", 80, 8192, 64, 8, ffn=28672, vocab=32000, seq=4096)
-QWEN2_7B = Hyperparameters("llama", 28, 3584, 28, 4, ffn=18944, vocab=152064, seq=10240)
-QWEN_32B = Hyperparameters("llama", 64, 5120, 40, 8, ffn=27648, vocab=152064, seq=32704)
-
-LABELS: dict[str, tuple[Hyperparameters, str, int, int, int, Recompute, bool]] = {
-    "Megatron-LM issue 1031, 8 stages": (LLAMA_70B, "dgx-h100", 8, 8, 2, "full", True),
-    "Megatron-LM issue 1031, 2 stages": (LLAMA_70B, "dgx-h100", 8, 2, 8, "full", False),
-    "verl_megatron_practice issue 2": (QWEN2_7B, "dgx-h100", 2, 1, 1, "none", False),
-    "ART issue 913, tensor 2": (QWEN_32B, "dgx-h200", 2, 1, 1, "selective", False),
-    "ART issue 913, tensor 4": (QWEN_32B, "dgx-h200", 4, 1, 1, "selective", False),
+FIGURES = {  # rows, rows that cannot be compared, mean and worst error of times and rates, per cent
+    "issues": (32, 8, 1.0, 1.0),
+    "activations": (32, 0, 2.0, 3.5),
+    "nccl_sweep": (32, 0, 10.0, 78.0),
+    "nodes_sweep": (60, 0, 16.0, 60.0),
+    "bus_bandwidth": (39, 3, 2.0, 9.0),
+    "schedules": (20, 8, 0.0, 0.0),
+    "starts": (14, 0, 0.0, 0.0),
+    "tpu": (17, 2, 0.3, 1.3),
 }
-"""Model, system, tensor width, stages, replicas, recomputation, and whether it ran, as users reported it."""
 
 
-@pytest.mark.parametrize("name", LABELS)
-def test_labels_of_issues(name: str) -> None:
-    """What ran for a user fits, and what ran out of memory does not."""
-    numbers, system, tensor, stages, data, recompute, ran = LABELS[name]
-    hardware = cluster_named(f"{system}:{tensor * stages * data}")
-    setting = Setting(numbers.seq, 1, tensor, sequence_parallel=True)
-    again = (5,) * stages if recompute == "full" else ()
-    layout = Layout(512, data, stages, recompute=recompute, recomputed=again)
-    case = Case(
-        name, "", False, from_hyperparameters(numbers), hardware, setting, layout, recipe_named("mixed"), fits=ran
-    )
-    assert compare(case).fits is ran
+@pytest.mark.parametrize("name", FIGURES)
+def test_other_figures(name: str) -> None:
+    """Everything that can be compared is, and what cannot be says why; all labels are right."""
+    rows, left_out, mean, worst = FIGURES[name]
+    found = facts(name)
+    assert (len(found), sum(fact.quantity == "none" for fact in found)) == (rows, left_out)
+    assert all(fact.note for fact in found if fact.quantity == "none")
+    assert not [fact.name for fact in found if fact.wrong]
+    errors = summarise(fact.error for fact in found if fact.error is not None and fact.quantity != "memory")
+    if errors is not None:
+        assert 100 * errors.mean <= mean + 1e-6
+        assert 100 * abs(errors.worst) <= worst + 1e-6
 
 
-def test_parameters_and_optimizer_of_aicb() -> None:
-    """Qwen-7B on 8 devices: 1.92 GB of parameters and 11.52 GB of optimizer state (aicb issue 36), to a per cent."""
-    numbers = Hyperparameters("llama", 32, 4096, 32, ffn=11008, vocab=151936, seq=4096)
-    setting = Setting(4096, 1, 8, sequence_parallel=True)
-    blocks = layer_costs(from_hyperparameters(numbers), device_named("a100"), setting)["text"]
-    found = stage_memory(blocks, ["none"] * len(blocks), Position(), recipe_named("mixed"))
-    assert found.weights / 1e9 == pytest.approx(1.92, rel=0.01)
-    assert found.optimizer / 1e9 == pytest.approx(11.52, rel=0.01)
+def test_memory_in_issues() -> None:
+    """Within 2 per cent of what users state, among them eight stages of a model with 295 billion parameters."""
+    found = summarise(fact.error for fact in facts("issues") if fact.quantity == "memory" and fact.error is not None)
+    assert found is not None
+    assert (found.count, 100 * abs(found.worst) <= 2.05) == (11, True)
+    assert 100 * found.mean <= 1.0
+
+
+def test_activations_of_the_paper() -> None:
+    """Figure 1 of arXiv 2205.05198 to the last digit, figure 7 within what reading it off allows."""
+    sizes = [fact for fact in facts("activations") if fact.unit == "B"]
+    bars = [fact for fact in facts("activations") if fact.quantity == "memory" and fact.unit == "1"]
+    assert (len(sizes), len(bars)) == (12, 16)
+    assert all(fact.published == fact.predicted for fact in sizes)
+    assert all(fact.published == pytest.approx(fact.predicted, abs=0.0015) for fact in bars)
+
+
+def test_labels_tell_layouts_apart() -> None:
+    """A label counts in both directions: some of the layouts in issues ran, and more ran out of memory."""
+    labels = [fact.published for fact in facts("issues") if fact.quantity == "fits"]
+    assert (labels.count(1.0), labels.count(0.0)) == (4, 8)
+    assert Fact("", "", "fits", published=0.0, predicted=1.0).wrong
+
+
+@pytest.mark.parametrize("name", ["recomputation", "mist", *FIGURES])
+def test_tables_are_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With all of its rows, as text and as JSON."""
+    assert run(["validate", name]) == 0
+    text = capsys.readouterr().out
+    assert run(["validate", name, "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert table["name"] == name
+    assert table["rows"]
+    assert all(row["case"].split()[0][:20] in text for row in table["rows"])
+    assert table["source"].split()[0] in text

@@ -18,11 +18,16 @@ def validate_command(*, names: tuple[str, ...], rows: bool, as_json: bool) -> in
 
     Constants were fitted on the few rows that are marked; all others are predicted.
     """
-    from nest.report.validation import validation_document, validation_text
-    from nest.validation import TABLES, compare, table_named
+    from nest.report.validation import Found, validation_document, validation_text
+    from nest.validation import FACTS, TABLES, FactTable, compare, table_named
 
-    tables = [table_named(name) for name in names] or list(TABLES)
-    found = [(table, [compare(case) for case in table.cases()]) for table in tables]
+    tables = [table_named(name) for name in names] or [*TABLES, *FACTS]
+    found = [
+        Found(table, facts=table.facts())
+        if isinstance(table, FactTable)
+        else Found(table, [compare(case) for case in table.cases()])
+        for table in tables
+    ]
     if as_json:
         print_json(validation_document(found))
     else:

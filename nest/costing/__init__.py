@@ -14,6 +14,7 @@ from nest.costing.layout import Layout, split_stages
 from nest.costing.memory import Position, Sharding, StageMemory, stage_memory, stage_parameters
 from nest.costing.placed import PlacedNetwork, network_of, placed
 from nest.costing.pricing import layer_costs
+from nest.costing.profile import LayerProfile, Measurement
 from nest.costing.recipe import RECIPES, Recipe, recipe_named
 from nest.costing.setting import Setting
 
@@ -28,7 +29,9 @@ __all__ = [
     "Framework",
     "Kept",
     "LayerCost",
+    "LayerProfile",
     "Layout",
+    "Measurement",
     "OperatorCost",
     "PlacedNetwork",
     "Position",

@@ -95,7 +95,8 @@ class _Walk:
         yield self._made("all-gather", size, "tensor", "forward", products)
         yield self._made("reduce-scatter", size, "tensor", "forward", products)
         yield self._made("all-gather", size, "tensor", "backward", products)  # of the sum's gradient
-        yield self._made("all-gather", size, "tensor", "backward", inputs if framework.hides_tensor else 0.0)
+        if not framework.keeps_gathered:  # the input again, for the weight gradients
+            yield self._made("all-gather", size, "tensor", "backward", inputs if framework.hides_tensor else 0.0)
         yield self._made("reduce-scatter", size, "tensor", "backward", weights)
 
     def _logits(self, operator: Matmul) -> Iterator[Collective]:
@@ -106,7 +107,8 @@ class _Walk:
         size = self.setting.value_bytes * operator.inputs * rows
         if self.setting.sequence_parallel:
             yield self._made("all-gather", size, "tensor", "forward")
-            yield self._made("all-gather", size, "tensor", "backward")
+            if not self.setting.framework.keeps_gathered:
+                yield self._made("all-gather", size, "tensor", "backward")
             yield self._made("reduce-scatter", size, "tensor", "backward")
         else:
             yield self._made("all-reduce", size, "tensor", "backward")

@@ -31,6 +31,8 @@ class Framework:
         Whether products of one input are one product: of queries, keys and values, and of gate and up.
     gradient_bytes
         Bytes of an accumulated gradient.
+    added_bytes
+        Bytes that the optimizer's own accumulation reads and writes for each weight and microbatch, besides.
     causal_softmax
         Whether, without flash attention, the softmax leaves out what a causal mask hides.
     hides_tensor
@@ -53,6 +55,11 @@ class Framework:
     logit_bytes
         Bytes per logit that the loss holds at its peak besides the fp32 copy that the graph counts: the logits in the
         data type of the product, and their gradient.
+    logit_shared
+        The same where tensor parallel cuts the vocabulary and the loss is taken of the parts.
+    keeps_gathered
+        Whether products whose input is gathered from a shared sequence keep the whole of it for the backward pass, as
+        tensors that are only annotated with how they are cut do; if not, each device keeps its part and gathers again.
     logit_kept
         Bytes per logit that the loss keeps for the backward pass: 4, or 2 where it puts gradients in the logits' place.
     spare_gradients
@@ -80,6 +87,7 @@ class Framework:
     fused_elementwise: bool = True
     fused_inputs: bool = True
     gradient_bytes: float = 4.0
+    added_bytes: float = 0.0
     causal_softmax: bool = True
     hides_tensor: bool = True
     hides_products: bool = False
@@ -89,6 +97,8 @@ class Framework:
     scatter_gather: bool = True
     loss_moved: tuple[float, float] = (34.0, 14.0)
     logit_bytes: float = 4.0
+    logit_shared: float = 4.0
+    keeps_gathered: bool = False
     logit_kept: float = 4.0
     spare_gradients: bool = False
     sorts_rows: bool = True
@@ -97,6 +107,7 @@ class Framework:
     layer_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("gradient_bytes", "logit_bytes", "logit_kept", "attention", "host_s", "layer_s"):
+        sizes = ("gradient_bytes", "added_bytes", "logit_bytes", "logit_shared", "logit_kept")
+        for name in (*sizes, "attention", "host_s", "layer_s"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidProblem(name, f"{getattr(self, name)!r}", "give a finite number from 0")

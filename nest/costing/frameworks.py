@@ -6,6 +6,8 @@ measured, on the rows that `docs/costs.md` names.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nest.costing.framework import Framework
 from nest.errors import InvalidProblem
 
@@ -15,6 +17,7 @@ MEGATRON_CORE = Framework(
     loss_moved=(6.0, 6.0),  # the fused loss reads the logits twice, and writes gradients in their place
     logit_kept=2.0,
     logit_bytes=2.0,
+    logit_shared=2.0,
     spare_gradients=True,
     host_s=30e-6,
 )
@@ -39,7 +42,14 @@ MEGATRON_DEEPSPEED = Framework(
 )
 """Megatron-DeepSpeed of 2022, with the pipeline and checkpointing of DeepSpeed."""
 
-FSDP = Framework("fsdp", gradient_bytes=2.0, hides_tensor=False, attention=0.6, logit_bytes=2.0)
+MEGATRON_DEEPSPEED_BF16 = replace(MEGATRON_DEEPSPEED, name="megatron-deepspeed-bf16", added_bytes=20.0)
+"""The same with DeepSpeed's bf16 optimizer (deepspeed/runtime/bf16_optimizer.py), which sums microbatches in fp32.
+
+After each backward pass it makes an fp32 copy of the 16-bit gradients (reads 2, writes 4), adds it to the sum (reads 8,
+writes 4), and sets the gradients to zero (writes 2).
+"""
+
+FSDP = Framework("fsdp", gradient_bytes=2.0, hides_tensor=False, attention=0.6, logit_bytes=2.0, logit_shared=2.0)
 """PyTorch FSDP of 2023 with fused attention of before FlashAttention-2, as in MosaicML's llm-foundry."""
 
 TORCHTITAN = Framework(
@@ -51,6 +61,8 @@ TORCHTITAN = Framework(
     attention=0.5,  # FlashAttention-2, which has nothing of Hopper's
     logit_kept=6.0,  # 16-bit logits that the training loop holds, and their logarithm in fp32
     logit_bytes=8.0,  # gradients of both
+    logit_shared=12.0,  # one-hot, exponential and their sum, in fp32 (torch/distributed/tensor/parallel/loss.py)
+    keeps_gathered=True,
 )
 """torchtitan of 2024 without compiler: FSDP2, tensor parallel by DTensor."""
 
@@ -62,6 +74,8 @@ TORCHTITAN_COMPILED = Framework(
     loss_moved=(10.0, 8.0),
     logit_kept=6.0,
     logit_bytes=8.0,
+    logit_shared=12.0,
+    keeps_gathered=True,
 )
 """The same with torch.compile, which fuses element-wise work."""
 
@@ -74,6 +88,8 @@ TORCHTITAN_ASYNC = Framework(
     loss_moved=(10.0, 8.0),
     logit_kept=6.0,
     logit_bytes=8.0,
+    logit_shared=12.0,
+    keeps_gathered=True,
 )
 """The same with asynchronous tensor parallel."""
 
@@ -84,6 +100,7 @@ MIST = Framework(
     hides_tensor=False,
     hides_gradients=False,
     logit_bytes=2.0,
+    logit_shared=2.0,
     spare_gradients=True,  # gradients of a layer, before they are added
 )
 """The runtime of Mist (EuroSys 2025)."""
@@ -93,6 +110,7 @@ FRAMEWORKS = (
     MEGATRON_2022,
     MEGATRON_2021,
     MEGATRON_DEEPSPEED,
+    MEGATRON_DEEPSPEED_BF16,
     FSDP,
     TORCHTITAN,
     TORCHTITAN_COMPILED,

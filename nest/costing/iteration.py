@@ -13,6 +13,7 @@ from nest.costing.layer import Collective, LayerCost
 from nest.costing.layout import Layout, split_stages
 from nest.costing.memory import Position, Sharding, StageMemory, stage_memory, stage_parameters
 from nest.costing.pricing import layer_costs
+from nest.costing.profile import LayerProfile
 from nest.costing.recipe import Recipe
 from nest.costing.setting import Setting
 from nest.families import Architecture
@@ -107,18 +108,28 @@ class Estimate:
 
 
 def estimate_iteration(
-    model: Architecture, device: Device, setting: Setting, layout: Layout, *, recipe: Recipe, network: Network
+    model: Architecture,
+    device: Device,
+    setting: Setting,
+    layout: Layout,
+    *,
+    recipe: Recipe,
+    network: Network,
+    profile: LayerProfile | None = None,
 ) -> Estimate:
-    """Return time and memory of an iteration.
+    """Return time and memory of an iteration; measurements of a profile override what is modelled.
 
     Raises
     ------
     InvalidProblem
-        If setting and layout do not fit the model.
+        If setting and layout do not fit the model, or a profile has nothing for them.
     """
-    costs = [cost for stack in layer_costs(model, device, setting).values() for cost in stack]
+    costs = [cost for stack in layer_costs(model, device, setting, profile).values() for cost in stack]
+    if profile is not None:
+        profile.require_used([setting])
     split = split_stages(costs, layout)
-    plan = _Plan(device, setting, layout, recipe, network)
+    crossing = max((cost.output_bytes for cost in costs if cost.repeats), default=costs[0].output_bytes)
+    plan = _Plan(device, setting, layout, recipe, network, crossing)
     times = tuple(plan.stage_time(at, blocks) for at, blocks in enumerate(split))
     pipeline = plan.pipeline_s(times)
     sync = max(plan.sync_s(at, blocks, times[at]) for at, blocks in enumerate(split))
@@ -143,6 +154,7 @@ class _Plan:
     layout: Layout
     recipe: Recipe
     network: Network
+    crossing_bytes: int  # of what a layer hands on, for stages without layers
 
     @property
     def ranks(self) -> int:
@@ -243,8 +255,8 @@ class _Plan:
         """Return the time of one microbatch's transfers in and out, both passes, all chunks."""
         if self.layout.stages == 1 or self.setting.framework.hides_transfers:
             return 0.0
-        layers = [block for block in blocks if block.repeats] or list(blocks)
-        size = layers[-1].output_bytes
+        layers = [block for block in blocks if block.repeats]
+        size = layers[-1].output_bytes if layers else self.crossing_bytes
         seconds = self.network.transfer(size)
         if self.setting.tensor > 1 and self.setting.framework.scatter_gather and not self.setting.sequence_parallel:
             seconds += self.network.seconds("all-gather", size * self.setting.tensor, "tensor")

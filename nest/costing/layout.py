@@ -77,6 +77,8 @@ class Layout:
 def split_stages(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCost]]:
     """Return the blocks of each stage: what precedes the first layer goes with it, what follows the last as well.
 
+    Where the last stage is said to have no layers, it has what follows them; the first, what precedes them.
+
     Raises
     ------
     InvalidProblem
@@ -92,7 +94,10 @@ def split_stages(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerC
         raise InvalidProblem("layers", f"{sum(counts)} in all stages", f"the model has {total} layers")
     stages: list[list[LayerCost]] = [[] for _ in counts]
     stage, left = 0, counts[0]
-    for cost in costs:
+    end = max((at for at, cost in enumerate(costs) if cost.repeats), default=-1)
+    for at, cost in enumerate(costs):
+        if layout.layers and at > end:
+            stage = len(counts) - 1  # which has no layers where numbers say so: the head alone
         while cost.repeats and left == 0 and stage < len(counts) - 1:
             stage += 1
             left = counts[stage]

@@ -46,6 +46,10 @@ class Sharding:
             return parameters.total
         return -(-parameters.dense // self.ranks) - (-parameters.expert // self.expert_ranks)
 
+    def spread(self, parameters: Buckets) -> int:
+        """Return how many parameters have ranks to be spread over."""
+        return parameters.dense * (self.ranks > 1) + parameters.expert * (self.expert_ranks > 1)
+
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
@@ -177,7 +181,7 @@ def stage_memory(
         gradients=_bytes(recipe.gradients, sharding.share(parameters, 2)),
         optimizer=_bytes(recipe.optimizer * (1 - offloaded), sharding.share(parameters, 1)),
         activations=_activations(blocks, kept, position),
-        working=_working(blocks, recompute, recipe, _whole(position, recipe, sharding))
+        working=_working(blocks, recompute, recipe, sharding, _whole(position, recipe, sharding))
         + _bytes(recipe.gathered, spare)
         + _held(parameters, position, recipe, sharding),
         stepping=_bytes(recipe.stepped, sharding.share(parameters, 1)),
@@ -197,23 +201,25 @@ def _whole(position: Position, recipe: Recipe, sharding: Sharding) -> float:
 
     Gradients are before they are spread (type 2), and gathered weights, too (type 3).
     """
-    if sharding.ranks == 1 or sharding.zero < 2:
+    if sharding.zero < 2:
         return 0.0
     if sharding.zero == 2:
         return recipe.gradients
     return recipe.gathered + recipe.gradients if position.stages == 1 else 0.0
 
 
-def _working(blocks: Sequence[LayerCost], recompute: Sequence[Recompute], recipe: Recipe, whole: float) -> int:
+def _working(
+    blocks: Sequence[LayerCost], recompute: Sequence[Recompute], recipe: Recipe, sharding: Sharding, whole: float
+) -> int:
     """Return the most that a backward pass needs on top of what the forward pass kept.
 
     A block needs what it computes again, gradients of activations, and what is ``whole`` of its parameters, in bytes of
-    each; what the blocks behind it kept is free by then.
+    each that is spread; what the blocks behind it kept is free by then.
     """
     most = freed = 0
     for block, kind in zip(reversed(blocks), reversed(recompute), strict=True):
         again = block.kept.none - block.kept.of(kind)
-        gathered = _bytes(whole, block.parameters.total)
+        gathered = _bytes(whole, sharding.spread(block.parameters))
         spare = 0 if block.repeats else _bytes(recipe.gathered, sum(block.spare))
         most = max(most, again + block.working_bytes + gathered + spare - freed)
         freed += block.kept.of(kind)
@@ -228,7 +234,7 @@ def _held(parameters: Buckets, position: Position, recipe: Recipe, sharding: Sha
     """
     if sharding.zero < 3 or position.stages == 1:
         return 0
-    return _bytes(recipe.gathered + recipe.gradients, parameters.total)
+    return _bytes(recipe.gathered + recipe.gradients, sharding.spread(parameters))
 
 
 def _bytes(each: float, count: int) -> int:

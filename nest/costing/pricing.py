@@ -10,6 +10,7 @@ from nest.costing.attention import Core
 from nest.costing.exchanges import exchanges_of
 from nest.costing.kernels import Kernels
 from nest.costing.layer import Buckets, Kept, LayerCost, OperatorCost
+from nest.costing.profile import LayerProfile
 from nest.costing.setting import Setting, Tokens
 from nest.costing.sizes import (
     local_experts,
@@ -26,20 +27,29 @@ from nest.hardware import Device
 ELEMENT_BYTES = {"fp32": 4, "mask": 1, "index": 4}
 
 
-def layer_costs(model: Architecture, device: Device, setting: Setting) -> dict[str, tuple[LayerCost, ...]]:
+def layer_costs(
+    model: Architecture, device: Device, setting: Setting, profile: LayerProfile | None = None
+) -> dict[str, tuple[LayerCost, ...]]:
     """Return the cost of every block, by stack.
 
     Stacks outside the published model are among them where pre-training runs them.
 
+    Parameters
+    ----------
+    profile
+        Measurements, which override what is modelled.
+
     Raises
     ------
     InvalidProblem
-        If the setting does not fit the model, or the device does not compute with its data type.
+        If the setting does not fit the model, the device does not compute with its data type, or a measurement is of
+        no block of the model.
     """
     kernels = Kernels.of(device, setting.framework)
     trained = {extra.stack.name for extra in model.extras if extra.trained}
     stacks = (stack for stack in model.every_stack if stack in model.stacks or stack.name in trained)
-    return {stack.name: stack_costs(model, stack, kernels, setting) for stack in stacks}
+    costs = {stack.name: stack_costs(model, stack, kernels, setting) for stack in stacks}
+    return costs if profile is None else profile.applied(costs, setting)
 
 
 def stack_costs(model: Architecture, stack: Stack, kernels: Kernels, setting: Setting) -> tuple[LayerCost, ...]:
@@ -151,7 +161,7 @@ class Priced:
         seconds = self.kernels.product(inner, rows, columns, dtype, batch=experts, moved=moved, widths=(inner, columns))
         if framework.fused_accumulation:
             return seconds
-        return seconds + self.kernels.moved(experts * (2 * inner * columns + added))
+        return seconds + self.kernels.moved(experts * ((2 + framework.added_bytes) * inner * columns + added))
 
     def _work(self, component: Component, group: list[Elementwise]) -> OperatorCost:
         first, setting = group[0], self.setting
@@ -203,11 +213,20 @@ class Priced:
             for operator in component.operators:
                 if isinstance(operator, Exchange):
                     continue
-                tensors.update({each.name: self._tensor_bytes(each, component) for each in operator.keeps})
+                parts = self._kept_parts(component, operator)
+                for each in operator.keeps:
+                    size = parts * self._tensor_bytes(each, component)
+                    tensors[each.name] = max(size, tensors.get(each.name, size))
                 if isinstance(operator, Scores):
                     core += Core(operator, self.setting, self.tokens).kept_bytes
         plain = sum(tensors.values(), Fraction(0))
         return whole(plain + core), whole(plain + core if self.setting.flash else plain)
+
+    def _kept_parts(self, component: Component, operator: Matmul | Scores | Elementwise) -> int:
+        """Return how many parts of a shared sequence a device keeps of an operator's input."""
+        gathers = isinstance(operator, Matmul) and operator.split in (Split.COLUMN, Split.VOCABULARY)
+        keeps = gathers and self.setting.framework.keeps_gathered and component.kind != "experts"
+        return self.setting.row_shards if keeps else 1
 
     def _working_bytes(self) -> Fraction:
         """Return gradients of the operator that has most of them, and that of the residual stream beside it."""
@@ -231,7 +250,10 @@ class Priced:
         return most + value * self._rows() * min(self.block.width, self.entering or self.block.width)
 
     def _loss_bytes(self, operator: Elementwise) -> Fraction:
-        return self._logits(operator) * Fraction(self.setting.framework.logit_bytes)
+        framework = self.setting.framework
+        return self._logits(operator) * Fraction(
+            framework.logit_shared if self.setting.tensor > 1 else framework.logit_bytes
+        )
 
     def _logits(self, operator: Elementwise) -> Fraction:
         kept = (tensor_elements(each, self.setting, self.tokens, routed=False) for each in operator.keeps)

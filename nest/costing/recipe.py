@@ -75,6 +75,10 @@ RECIPES = (
     Recipe("amp", 4, 4, 0, 8, gathered=2, reduced=4, touched=44),  # FSDP: fp32 shards, computed with in 16 bits
     Recipe("amp-half", 4, 4, 0, 8, gathered=2, reduced=2, touched=44),
     Recipe("adam-8bit", 2, 4, 4, 2, reduced=4, touched=38),  # block-wise quantised moments: arXiv 2110.02861
+    Recipe("adam-bf16", 2, 4, 4, 4, reduced=4, touched=42),  # both moments in bf16: arXiv 2412.19437, section 3.3.2
+    # weights are stored in fp8, once as they are and once transposed, and gathered as they are (Transformer Engine's
+    # primary weights in fp8, Megatron-Core's fp8 parameter gather)
+    Recipe("mixed-fp8", 2, 4, 4, 8, gathered=1, reduced=4, touched=50),
 )
 
 

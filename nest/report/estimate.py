@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 
-from nest.costing import Estimate, Layout, Recipe, Setting, StageMemory
+from nest.costing import Estimate, LayerProfile, Layout, Measurement, Recipe, Setting, StageMemory
 from nest.families import Description
+from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
+from nest.report.model import parameter_facts
 
 SCHEMA = "nest.estimate/1"
 
@@ -29,6 +32,10 @@ class Estimated:
         The plan.
     estimate
         Its time and memory.
+    taken
+        What the model's file decided of the plan.
+    profile
+        Measured times that it was made with, None without.
     """
 
     description: Description
@@ -37,6 +44,25 @@ class Estimated:
     layout: Layout
     recipe: Recipe
     estimate: Estimate
+    taken: Mapping[str, Stated] = field(default_factory=dict)
+    profile: LayerProfile | None = None
+
+    @property
+    def measured(self) -> tuple[Measurement, ...]:
+        """Rows of the profile that stand for modelled times."""
+        return () if self.profile is None else self.profile.of(self.setting)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed of the model, and how a batch is counted that its slots do not divide."""
+        layout, setting = self.layout, self.setting
+        counted_too = layout.microbatches(setting) * layout.data * setting.expert * setting.microbatch
+        notes = self.description.model.notes
+        if counted_too == layout.global_batch:
+            return notes
+        slots = f"{layout.data} x {setting.expert} x {setting.microbatch} (replicas x expert x microbatch)"
+        what = f"{slots} do not divide a batch of {layout.global_batch}: its time is that of {counted_too} sequences"
+        return (what, *notes)
 
     @property
     def room_bytes(self) -> float:
@@ -60,7 +86,10 @@ def estimate_document(found: Estimated) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "model": found.description.model.name,
-        "parameters": found.description.model.parameters,
+        "parameters": parameter_facts(found.description.model),
+        "active_parameters": found.description.model.active_parameters,
+        "from_file": dict(found.taken),
+        "measured": [row.kind for row in found.measured],
         "cluster": found.hardware.cluster.name,
         "devices": estimate.devices,
         "sequence": found.setting.sequence,
@@ -88,7 +117,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
             }
             for stage, time in zip(estimate.memory, estimate.stages, strict=True)
         ],
-        "notes": list(found.description.model.notes),
+        "notes": list(found.notes),
     }
 
 
@@ -98,6 +127,10 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary = Summary()
     summary.add("Training", f"{counted(layout.global_batch, 'sequence')} of {_tokens(found)}, {setting.dtype}")
     summary.add("Plan", _plan(setting, layout))
+    summary.add("From file", spelt(found.taken))
+    if found.profile is not None:
+        kinds, rows = ", ".join(row.kind for row in found.measured), counted(len(found.profile.rows), "row")
+        summary.add("Measured", f"{kinds}: {len(found.measured)} of {rows} of {found.profile.source}")
     summary.add("Iteration", duration(estimate.iteration_s))
     summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
     summary.add("", f"+ {duration(estimate.step_s)} optimizer")
@@ -108,7 +141,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
     summary.add("Memory", _verdict(found))
     summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, ZeRO-{layout.zero}")
-    summary.extend("Noted", found.description.model.notes)
+    summary.extend("Noted", found.notes)
     columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
     return render(screen, ruled_table(columns, _rows(found)), summary.table)
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from nest.breakdown import (
+    IterationParts,
+    LoadParts,
+    MemoryParts,
+    compute_limit,
+    iteration_parts,
+    load_parts,
+    memory_parts,
+)
 from nest.cost.schedule import rounds
 from nest.evaluate import Evaluation, evaluate
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.units import Number
+from nest.report.throughput import Workload
+from nest.units import Number, bytes_of
 
 
 @dataclass(frozen=True)
@@ -16,23 +27,31 @@ class PricedPlan:
     """A plan that the judge could price, and the figures that follow; times in seconds.
 
     `iteration_s` is ``once_s + load_s * rounds + sync_s``.
+
+    Parameters
+    ----------
+    work
+        What an iteration computes, where that is known.
     """
 
     problem: Problem
     plan: Plan
     evaluation: Evaluation
     objective_ticks: int
+    work: Workload | None = None
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan, evaluation: Evaluation) -> PricedPlan | None:
+    def of(
+        cls, problem: Problem, plan: Plan, evaluation: Evaluation, work: Workload | None = None
+    ) -> PricedPlan | None:
         """Return the plan with its price, or None if it has none."""
         ticks = evaluation.objective_ticks
-        return None if ticks is None else cls(problem, plan, evaluation, ticks)
+        return None if ticks is None else cls(problem, plan, evaluation, ticks, work)
 
     @classmethod
-    def judged(cls, problem: Problem, plan: Plan | None) -> PricedPlan | None:
+    def judged(cls, problem: Problem, plan: Plan | None, work: Workload | None = None) -> PricedPlan | None:
         """Return the plan with its price as the judge has it, or None if there is none of either."""
-        return None if plan is None else cls.of(problem, plan, evaluate(problem, plan))
+        return None if plan is None else cls.of(problem, plan, evaluate(problem, plan), work)
 
     def seconds(self, ticks: int) -> float:
         """Return ticks in seconds."""
@@ -69,6 +88,40 @@ class PricedPlan:
     def sync_s(self) -> float:
         """Gradient synchronisation that the iteration waits for."""
         return self.seconds(self.objective_ticks - self._once - self._load * self.rounds)
+
+    @cached_property
+    def loads(self) -> tuple[LoadParts, ...]:
+        """What each stage's load consists of, in ticks."""
+        return load_parts(self.problem, self.plan, self.evaluation)
+
+    @cached_property
+    def memory(self) -> tuple[MemoryParts, ...]:
+        """What each stage's memory consists of, in quanta."""
+        return memory_parts(self.problem, self.plan, self.evaluation)
+
+    @cached_property
+    def spent(self) -> IterationParts:
+        """Where the iteration's time goes, in ticks."""
+        return iteration_parts(self.problem, self.plan, self.evaluation, self.loads)
+
+    @cached_property
+    def limit_s(self) -> float:
+        """Below which no plan gets: all devices of the cluster do nothing but compute layers."""
+        return self.seconds(compute_limit(self.problem)[0])
+
+    @property
+    def flops_per_device(self) -> float | None:
+        """Model FLOP/s of each device that the plan uses; None where its work is not known."""
+        return None if self.work is None else self.work.flops_per_device(self.iteration_s, self.devices_used)
+
+    @property
+    def mfu(self) -> float | None:
+        """These over a device's peak; None where its work is not known."""
+        return None if self.work is None else self.work.utilisation(self.iteration_s, self.devices_used)
+
+    def bytes(self, quanta: int) -> Number:
+        """Return quanta in bytes."""
+        return bytes_of(quanta, self.evaluation.scale.quanta_per_byte)
 
     @property
     def slowest(self) -> tuple[int, ...]:

@@ -41,6 +41,22 @@ def percent(part: Number, whole: Number) -> str:
     return f"{ceil(share) if part > whole else floor(share)} %"
 
 
+def share(part: Number, whole: Number) -> str:
+    """Return a share with one decimal, or that it is less: ``12.3 %``, ``< 0.1 %``."""
+    if not part:
+        return "0 %"
+    value = 100 * part / whole
+    return "< 0.1 %" if value < 0.05 else f"{value:.1f} %"
+
+
+def bar(part: Number, whole: Number, width: int) -> str:
+    """Return a bar of so many characters, filled as far as the share is; an excess ends in ``!``."""
+    if part > whole:
+        return "━" * (width - 1) + "!"
+    filled = min(width, max(int(part > 0), round(width * part / whole)))
+    return "━" * filled + "─" * (width - filled)
+
+
 def count(number: int) -> str:
     """Return a whole number: exact with separators below a million million, else as a power of ten."""
     if number < 10**12:
@@ -93,8 +109,10 @@ def level_name(cluster: Cluster, level: int) -> str:
 
 
 def _modes(variant: Variant) -> str:
-    text = ", sequence parallel" if variant.sequence else ""
-    return text if variant.microbatch == 1 else f"{text}, microbatch {variant.microbatch}"
+    modes = ["sequence parallel"] if variant.sequence else []
+    modes += [f"microbatch {variant.microbatch}"] if variant.microbatch != 1 else []
+    modes += [f"recompute {variant.recompute}"] if variant.recompute != "none" else []
+    return "".join(f", {mode}" for mode in modes)
 
 
 def _scaled(value: float, scales: Sequence[tuple[float, str]], digits: int, aligned: bool) -> str:

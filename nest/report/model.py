@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from nest.families import Architecture, Block, Description, Stack
+from nest.families.description import spelt
 from nest.families.oddities import oddities
 from nest.report.format import counted
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
@@ -16,8 +17,8 @@ SCHEMA = "nest.model/1"
 def model_facts(description: Description) -> dict[str, object]:
     """Return everything `nest show` says of a model, ready for JSON.
 
-    ``parameters`` is the published model, tied weights counted once; ``active_parameters`` what one token of text
-    passes. ``outside`` lists stacks that neither counts.
+    ``parameters`` is the published model, ``total`` and by component, tied weights counted once; ``active_parameters``
+    what one token of text passes. ``outside`` lists stacks that neither counts.
     """
     model = description.model
     return {
@@ -27,9 +28,8 @@ def model_facts(description: Description) -> dict[str, object]:
         "family": model.family,
         "layers": model.layers,
         "sequence": model.sequence or None,
-        "parameters": model.parameters,
+        "parameters": parameter_facts(model),
         "active_parameters": model.active_parameters,
-        "components": component_parameters(block for stack in model.stacks for block in stack.blocks),
         "stacks": [_stack_facts(model, stack) for stack in model.stacks],
         "outside": [
             {**_stack_facts(model, extra.stack), "why": extra.why, "trained": extra.trained} for extra in model.extras
@@ -41,6 +41,12 @@ def model_facts(description: Description) -> dict[str, object]:
         "notes": list(model.notes),
         "oddities": list(oddities(model)),
     }
+
+
+def parameter_facts(model: Architecture) -> dict[str, object]:
+    """Return the parameters of the published model, in all and by kind of component."""
+    blocks = (block for stack in model.stacks for block in stack.blocks)
+    return {"total": model.parameters, "per_component": component_parameters(blocks)}
 
 
 def model_text(description: Description, screen: Screen) -> str:
@@ -55,7 +61,7 @@ def model_text(description: Description, screen: Screen) -> str:
         summary.add("Layers", f"{stack.name}: {_kinds(stack)}")
     for extra in model.extras:
         summary.add("Outside", f"{extra.stack.name}: {_amount(extra.stack.parameters)}; {extra.why}")
-    summary.add("Settings", ", ".join(f"{name} {value}" for name, value in description.settings.items()))
+    summary.add("Settings", spelt(description.settings))
     summary.extend("Noted", model.notes)
     summary.extend("Odd", oddities(model))
     return render(screen, ruled_table(_COLUMNS, _rows(model)), summary.table)

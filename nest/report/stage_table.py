@@ -9,28 +9,42 @@ from rich.table import Table
 
 from nest.plan import Sharding, Stage
 from nest.report.figures import PricedPlan
-from nest.report.format import duration, layer_range, level_name, number_range, percent, size
+from nest.report.format import bar, duration, layer_range, level_name, number_range, percent, size
 from nest.report.layout import Column, ruled_table
 
 SEPARATE_ROWS = 16
 """Up to so many stages each has a row of its own."""
 
+_BAR, _SHORT_BAR = 8, 4
+"""Characters of a bar of memory, and where there are all columns."""
+
 
 def stage_table(priced: PricedPlan) -> Table:
-    """Return the table; the slowest stages carry an asterisk."""
-    columns = (
-        Column("Stage"),
-        Column("Layers", folds=True),
-        Column("Devices", number=True),
-        Column("Recomp"),
-        Column("ZeRO"),
+    """Return the table; the slowest stages carry an asterisk. What all stages share is `alike`, and has no column."""
+    same = alike(priced)
+    columns = [Column("Stage"), Column("Layers", folds=True), Column("Devices", number=True)]
+    columns += [Column(name) for name in ("Recomp", "ZeRO") if name not in same]
+    columns += [
         Column("Load", number=True),
         Column(f"Memory ({size(priced.problem.cluster.hbm_bytes)})", number=True),
         Column("To next"),
-    )
+    ]
     rows = groups(priced)
     slowest = [at for at, group in enumerate(rows) if group.start in priced.slowest]
-    return ruled_table(columns, [tuple(_cells(priced, group)) for group in rows], slowest)
+    return ruled_table(columns, [tuple(_cells(priced, group, same)) for group in rows], slowest)
+
+
+def alike(priced: PricedPlan) -> dict[str, str]:
+    """Return what all stages recompute and shard alike, by the name of the column that this makes needless."""
+    found = {}
+    kinds = {_recomputed(priced, stage) for stage in priced.plan.stages}
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        found["Recomp"] = "no recomputation" if kind == "none" else f"recompute {kind}"
+    shardings = {stage.sharding for stage in priced.plan.stages}
+    if len(shardings) == 1:
+        found["ZeRO"] = _in_words(shardings.pop())
+    return found
 
 
 def groups(priced: PricedPlan) -> list[range]:
@@ -48,20 +62,27 @@ def groups(priced: PricedPlan) -> list[range]:
     return [range(run[0], run[-1] + 1) for run in runs]
 
 
-def _cells(priced: PricedPlan, group: range) -> Iterator[str]:
+def stage_name(priced: PricedPlan, group: range) -> str:
+    """Return the numbers of some stages, with an asterisk where they are the slowest."""
+    return f"{number_range(group.start, group.stop - 1)}{'*' if group.start in priced.slowest else ''}"
+
+
+def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[str]:
     """Yield the row of some stages that are alike; of their memory, the largest."""
     stages, single = priced.plan.stages[group.start : group.stop], len(group) == 1
-    mark = "*" if group.start in priced.slowest else ""
-    yield f"{number_range(group.start, group.stop - 1)}{mark}"
+    yield stage_name(priced, group)
     names = layer_range([name for stage in stages for name in stage.layers])
     yield f"{names} ({len(stages[0].layers)})" if single else f"{names}, {len(stages[0].layers)} each"
     first_devices = [stage.first_device for stage in stages]
     yield number_range(min(first_devices), max(first_devices) + stages[0].devices - 1)
-    yield _recomputed(priced, stages[0])
-    yield _sharding(stages[0].sharding)
+    if "Recomp" not in same:
+        yield _recomputed(priced, stages[0])
+    if "ZeRO" not in same:
+        yield sharding_text(stages[0].sharding)
     yield duration(priced.evaluation.loads_s[group.start], aligned=True)
     most, capacity = max(priced.evaluation.memory_bytes[group.start : group.stop]), priced.problem.cluster.hbm_bytes
-    yield f"{'' if single else '≤ '}{size(most, aligned=True)} {percent(most, capacity):>4}"
+    full = f"{bar(most, capacity, _BAR if same else _SHORT_BAR)} {percent(most, capacity):>4}"
+    yield f"{'' if single else '≤ '}{size(most, aligned=True)} {full}"
     level = priced.boundaries[group.start : group.start + 1]
     yield level_name(priced.problem.cluster, level[0]) if level else "-"
 
@@ -75,7 +96,13 @@ def _recomputed(priced: PricedPlan, stage: Stage) -> str:
     return f"{stage.recompute} {stage.recomputed}/{able}"
 
 
-def _sharding(sharding: Sharding) -> str:
+def sharding_text(sharding: Sharding) -> str:
+    """Return ZeRO type and degree, as in ``1 x28``, or a dash."""
+    return "-" if sharding.kind == "none" else f"{sharding.zero} x{sharding.degree}"
+
+
+def _in_words(sharding: Sharding) -> str:
     if sharding.kind == "none":
-        return "-"
-    return f"{sharding.zero} x{sharding.degree}{' replicas' if sharding.kind == 'replicas' else ''}"
+        return "no ZeRO"
+    where = "ranks that hold copies" if sharding.kind == "replicas" else "groups of each stage"
+    return f"ZeRO-{sharding.zero} over {sharding.degree} {where}"

@@ -18,6 +18,7 @@ from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
+from nest.report.details import SPENT_NAMES, load_table, memory_table, spent_text
 from nest.report.facts import VariantFacts, choice_values, variant_facts
 from nest.report.figures import PricedPlan
 from nest.report.format import (
@@ -33,7 +34,9 @@ from nest.report.format import (
     widths,
 )
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
-from nest.report.stage_table import stage_table
+from nest.report.runners import UNPROVEN, runners_table
+from nest.report.shown import NOTHING_ELSE, Shown
+from nest.report.stage_table import alike, stage_table
 from nest.report.verdict import Difference, differences
 from nest.result import Result, Status
 from nest.units import Number
@@ -63,12 +66,14 @@ def solution_text(
     screen: Screen,
     certificate: Certificate | None = None,
     explanation: Explanation | None = None,
+    *,
+    shown: Shown = NOTHING_ELSE,
 ) -> str:
     """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none."""
     summary = Summary()
     summary.add("Problem", title(problem))
     summary.add("Status", _status(result), _STYLES.get(result.status, "red"))
-    parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
+    parts = plan_parts(PricedPlan.judged(problem, result.plan, shown.work), summary, shown)
     summary.add("Bound", _bound(result))
     explain_into(summary, explanation)
     summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}{_chosen(result)}")
@@ -92,7 +97,13 @@ def certificate_text(problem: Problem, certificate: Certificate, screen: Screen)
 
 
 def verdict_text(
-    problem: Problem, plan: Plan, evaluation: Evaluation, screen: Screen, objective: Number | None = None
+    problem: Problem,
+    plan: Plan,
+    evaluation: Evaluation,
+    screen: Screen,
+    objective: Number | None = None,
+    *,
+    shown: Shown = NOTHING_ELSE,
 ) -> str:
     """Return what the judge found: the plan's figures, the rules it breaks, and the claims that do not hold.
 
@@ -101,11 +112,11 @@ def verdict_text(
     objective
         Claimed objective in the problem's unit of time, where the file holds one.
     """
-    priced = PricedPlan.of(problem, plan, evaluation)
+    priced = PricedPlan.of(problem, plan, evaluation, shown.work)
     summary = Summary()
     summary.add("Problem", title(problem))
     summary.add("Verdict", _verdict(evaluation), "green" if evaluation.legal else "red")
-    parts = plan_parts(priced, summary)
+    parts = plan_parts(priced, summary, shown)
     summary.extend("Broken", _broken(evaluation.violations), "red")
     claims = [_differing(claim) for claim in differences(priced, objective)]
     summary.extend("Differs", _shortened(claims), "yellow")
@@ -216,15 +227,19 @@ def _shortened(lines: Sequence[str]) -> Iterator[str]:
         yield f"and {len(lines) - _SHOWN_LINES} more"
 
 
-def plan_parts(priced: PricedPlan | None, summary: Summary) -> list[RenderableType]:
-    """Return the table of a plan, and add its figures to the summary; nothing of either where there is no plan."""
+def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHING_ELSE) -> list[RenderableType]:
+    """Return the tables of a plan, and add its figures to the summary; nothing of either where there is no plan."""
     if priced is None:
         return []
     plan, problem = priced.plan, priced.problem
     summary.add("Iteration", f"{duration(priced.iteration_s)}{_own_unit(priced)}")
-    summary.add("Iteration", f"= {_terms(priced)}")
+    summary.add("Iteration", f"= {terms_text(priced)}")
+    summary.add("Spent", spent_text(priced))
+    summary.add("Limit", _limit(priced))
+    summary.add("MFU", _throughput(priced))
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
     summary.add("Plan", f"{widths(plan.variant)}, {stages}, {replicas}")
+    summary.add("Plan", "; ".join(alike(priced).values()))
     used, devices = priced.devices_used, problem.cluster.devices
     apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
     summary.add("Devices", f"{count(used)} of {count(devices)} ({percent(used, devices)}){apart}")
@@ -232,7 +247,36 @@ def plan_parts(priced: PricedPlan | None, summary: Summary) -> list[RenderableTy
     (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
     summary.add("Binds", _binding(priced))
-    return [stage_table(priced), ""]
+    return [*_tables(priced, shown), ""]
+
+
+def _tables(priced: PricedPlan, shown: Shown) -> Iterator[RenderableType]:
+    yield stage_table(priced)
+    if shown.details:
+        yield from ("", "What one microbatch keeps each stage busy with:", load_table(priced))
+        yield from ("", "What each device holds:", memory_table(priced))
+    if shown.runners is not None:
+        yield from ("", "The best plans of other widths, numbers of stages and replicas:")
+        yield runners_table(priced, shown.runners)
+        if not all(each.proven for each in shown.runners):
+            yield UNPROVEN
+
+
+def _limit(priced: PricedPlan) -> str:
+    """Say how far the iteration is from what the devices would take if nothing but layers took time."""
+    if not priced.limit_s:
+        return ""
+    devices = counted(priced.problem.cluster.devices, "device")
+    times = priced.iteration_s / priced.limit_s
+    return f"{duration(priced.limit_s)} if {devices} only computed layers: the iteration takes {times:.3g} times that"
+
+
+def _throughput(priced: PricedPlan) -> str:
+    """Say what the devices that the plan uses compute, and their share of the peak."""
+    if priced.work is None or priced.mfu is None or priced.flops_per_device is None:
+        return ""
+    rate = f"{100 * priced.mfu:.1f} %: {priced.flops_per_device / 1e12:.1f} TFLOP/s on each device in use"
+    return f"{rate}; {priced.work.tokens / priced.iteration_s:,.0f} tokens/s"
 
 
 def _own_unit(priced: PricedPlan) -> str:
@@ -240,8 +284,8 @@ def _own_unit(priced: PricedPlan) -> str:
     return "" if unit == 1 else f" ({priced.objective:.10g} in the input's unit of {duration(unit)})"
 
 
-def _terms(priced: PricedPlan) -> str:
-    """Spell the sum that makes the iteration."""
+def terms_text(priced: PricedPlan) -> str:
+    """Return the sum that makes the iteration, in words."""
     sync = f" + {duration(priced.sync_s)} sync" if priced.sync_s else ""
     if priced.problem.preset.objective == "sum":
         further = counted(priced.rounds, "further microbatch")
@@ -253,11 +297,10 @@ def _terms(priced: PricedPlan) -> str:
 def _binding(priced: PricedPlan) -> str:
     """Name the slowest stage and what its time goes to."""
     at, *others = priced.slowest
-    judged = priced.evaluation.stages[at]
-    terms = {"forward": judged.forward, "backward": judged.backward, "sharding": judged.sharding}
-    spent = [f"{name} {duration(priced.seconds(ticks))}" for name, ticks in terms.items() if ticks]
-    alike = f" (* with {counted(len(others), 'other')})" if others else " (*)"
-    return f"stage {at}{alike}: {', '.join(spent) or 'no time at all'}"
+    parts = priced.loads[at].as_dict()
+    spent = [f"{SPENT_NAMES[name]} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
+    as_slow = f" (* with {counted(len(others), 'other')})" if others else " (*)"
+    return f"stage {at}{as_slow}: {', '.join(spent) or 'no time at all'}"
 
 
 def _cluster(problem: Problem) -> str:
@@ -271,8 +314,10 @@ def _cluster(problem: Problem) -> str:
 
 def _choices(problem: Problem) -> str:
     """List what is not free to choose."""
-    values = choice_values(problem.choices).items()
-    fixed = [f"{name} {_choice(value)}" for name, value in values if value not in (None, [0, 1, 2, 3])]
+    values = choice_values(problem.choices)
+    if problem.preset.recompute != "choices":
+        del values["recompute"]  # which the preset leaves to something else
+    fixed = [f"{name} {_choice(value)}" for name, value in values.items() if value not in (None, [0, 1, 2, 3])]
     return "; ".join([*fixed, "everything else free"])
 
 

@@ -3,34 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
+from nest.report.facts_table import FACT_COLUMNS, fact_document, fact_row, fact_scores
 from nest.report.format import duration, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
-from nest.validation import Comparison, Table, summarise
-from nest.validation import Summary as Errors
-from nest.validation.compare import rank_correlations
+from nest.report.scores import Scores, shown_share
+from nest.validation import Comparison, Fact, FactTable, Table, orders, scatter, summarise
 
 SCHEMA = "nest.validation/1"
 
-Found = Sequence[tuple[Table, Sequence[Comparison]]]
+
+@dataclass(frozen=True)
+class Found:
+    """A table with what was computed for its rows.
+
+    Parameters
+    ----------
+    table
+        The table.
+    comparisons, facts
+        Its measured iterations, or its other figures.
+    """
+
+    table: Table | FactTable
+    comparisons: Sequence[Comparison] = ()
+    facts: Sequence[Fact] = ()
+
+    @property
+    def scores(self) -> Scores:
+        """Its errors, summed up."""
+        return fact_scores(self.facts) if self.facts else _scores(self.comparisons)
 
 
-def validation_document(found: Found) -> dict[str, object]:
+def validation_document(found: Sequence[Found]) -> dict[str, object]:
     """Return all rows and averages, ready for JSON; errors are shares, predicted over measured less 1."""
-    return {"schema": SCHEMA, "tables": [_table_document(table, rows) for table, rows in found]}
+    return {"schema": SCHEMA, "tables": [_table_document(each) for each in found]}
 
 
-def validation_text(found: Found, screen: Screen, *, rows: bool) -> str:
+def validation_text(found: Sequence[Found], screen: Screen, *, rows: bool) -> str:
     """Return the averages of each table, with all of its rows if asked for."""
-    parts = [render(screen, ruled_table(_SUMMARY_COLUMNS, [_summary_row(*each) for each in found]))]
-    for table, comparisons in found if rows else ():
+    parts = [render(screen, ruled_table(_SUMMARY_COLUMNS, [_summary_row(each) for each in found]))]
+    for each in found if rows else ():
         notes = Summary()
-        notes.add("Table", table.name)
-        notes.add("Source", table.source)
-        ranks = rank_correlations(comparisons)
-        if len(ranks) > 1:
-            notes.extend("Order", (f"{name}: rank correlation {rank:.2f}" for name, rank in ranks.items()))
-        parts.append(render(screen, ruled_table(_ROW_COLUMNS, list(_rows(comparisons))), notes.table))
+        notes.add("Table", each.table.name)
+        notes.add("Source", each.table.source)
+        if each.comparisons:
+            notes.extend("Order", _orders(each.comparisons))
+        table = (
+            ruled_table(FACT_COLUMNS, [fact_row(fact) for fact in each.facts])
+            if each.facts
+            else ruled_table(_ROW_COLUMNS, list(_rows(each.comparisons)))
+        )
+        parts.append(render(screen, table, notes.table))
     return "\n\n".join(parts)
 
 
@@ -54,50 +79,82 @@ _ROW_COLUMNS = (
     Column("Memory", number=True),
     Column("Predicted", number=True),
     Column("Error", number=True),
+    Column("Fits", folds=True, least=4),
 )
 
 
-def _errors(comparisons: Sequence[Comparison]) -> tuple[Errors | None, Errors | None]:
-    times = summarise(each.time_error for each in comparisons if each.time_error is not None)
-    return times, summarise(error for each in comparisons for error in each.memory_errors)
+def _scores(comparisons: Sequence[Comparison]) -> Scores:
+    known = [each for each in comparisons if each.case.fits is not None]
+    return Scores(
+        len(comparisons),
+        sum(each.case.fitted for each in comparisons),
+        summarise(each.time_error for each in comparisons if each.time_error is not None),
+        summarise(error for each in comparisons for error in each.memory_errors),
+        sum(each.fits != each.case.fits for each in known) if known else None,
+    )
 
 
-def _summary_row(table: Table, comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    times, memory = _errors(comparisons)
-    fitted = sum(each.case.fitted for each in comparisons)
-    wrong = sum(each.case.fits is not None and each.fits != each.case.fits for each in comparisons)
-    known = any(each.case.fits is not None for each in comparisons)
-    held = (_share(memory.mean, signed=False), _share(memory.worst), _share(memory.lowest)) if memory else ("-",) * 3
-    taken = (_share(times.mean, signed=False), _share(times.worst)) if times else ("-",) * 2
-    return (table.name, str(len(comparisons)), str(fitted), *taken, *held, str(wrong) if known else "-")
+def _summary_row(found: Found) -> tuple[str, ...]:
+    scores = found.scores
+    time, memory = scores.time, scores.memory
+    taken = (shown_share(time.mean, signed=False), shown_share(time.worst)) if time else ("-",) * 2
+    held = (
+        (shown_share(memory.mean, signed=False), shown_share(memory.worst), shown_share(memory.lowest))
+        if memory
+        else ("-",) * 3
+    )
+    wrong = "-" if scores.wrong is None else str(scores.wrong)
+    return (found.table.name, str(scores.rows), str(scores.fitted), *taken, *held, wrong)
+
+
+def _orders(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Yield how well each section is ordered, beside how far its times are apart, and what rows of equal layers do."""
+    found = orders(comparisons)
+    if len(found) < 2:
+        return
+    noise = f"{100 * scatter(comparisons):.1f} %"
+    yield f"rows of equal layers differ by up to {noise} in measured over predicted time; apart means by more"
+    for name, order in found.items():
+        pairs = f"{order.right} of {order.apart} pairs apart in order" if order.apart else "no pair apart"
+        rows = f"{order.rows} rows within {100 * order.spread:.0f} %"
+        yield f"{name}: rank correlation {order.correlation:.2f}, {rows}, {pairs}"
 
 
 def _rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
     for each in comparisons:
         case, error = each.case, each.time_error
         measured = "-" if case.seconds is None else duration(case.seconds, aligned=True)
-        time = (measured, duration(each.estimate.iteration_s, aligned=True), "-" if error is None else _share(error))
+        predicted = duration(each.estimate.iteration_s, aligned=True)
+        time = (measured, predicted, "-" if error is None else shown_share(error))
         worst = max(range(len(case.memory_bytes)), key=lambda at: abs(each.memory_errors[at]), default=None)
         held: tuple[str, ...] = ("-", size(each.estimate.peak_bytes), "-")
         if worst is not None:
             sizes = (size(case.memory_bytes[worst]), size(each.memory_bytes[worst]))
-            held = (*sizes, _share(each.memory_errors[worst]))
-        yield (f"{case.name}{' *' if case.fitted else ''}", *time, *held)
+            held = (*sizes, shown_share(each.memory_errors[worst]))
+        yield (f"{case.name}{' *' if case.fitted else ''}", *time, *held, _fits(each))
 
 
-def _share(value: float, *, signed: bool = True) -> str:
-    return f"{100 * value:{'+' if signed else ''}.1f} %"
+def _fits(each: Comparison) -> str:
+    if each.case.fits is None:
+        return "-"
+    said = "yes" if each.case.fits else "no"
+    return said if each.fits == each.case.fits else f"{said}, predicted {'yes' if each.fits else 'no'}"
 
 
-def _table_document(table: Table, comparisons: Sequence[Comparison]) -> dict[str, object]:
-    times, memory = _errors(comparisons)
+def _table_document(found: Found) -> dict[str, object]:
+    scores = found.scores
+    time, memory = scores.time, scores.memory
+    ordered = orders(found.comparisons)
     return {
-        "name": table.name,
-        "source": table.source,
-        "time": None if times is None else {"mean": times.mean, "worst": times.worst},
+        "name": found.table.name,
+        "source": found.table.source,
+        "time": None if time is None else {"mean": time.mean, "worst": time.worst},
         "memory": None if memory is None else {"mean": memory.mean, "worst": memory.worst, "lowest": memory.lowest},
-        "rank_correlations": rank_correlations(comparisons),
-        "rows": [_row_document(each) for each in comparisons],
+        "fits_wrong": scores.wrong,
+        "scatter": scatter(found.comparisons) if ordered else None,
+        "rank_correlations": {name: order.correlation for name, order in ordered.items()},
+        "orders": {name: asdict(order) for name, order in ordered.items()},
+        "rows": [fact_document(fact) for fact in found.facts] or [_row_document(each) for each in found.comparisons],
     }
 
 

@@ -9,6 +9,8 @@ from nest.evaluate import Evaluation
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.figures import PricedPlan
+from nest.report.runners import runners_document
+from nest.report.shown import NOTHING_ELSE, Shown
 from nest.units import RELATIVE_ERROR, Number
 
 
@@ -37,10 +39,15 @@ def differences(priced: PricedPlan | None, objective: Number | None = None) -> l
 
 
 def verdict_document(
-    problem: Problem, plan: Plan, evaluation: Evaluation, objective: Number | None = None
+    problem: Problem,
+    plan: Plan,
+    evaluation: Evaluation,
+    objective: Number | None = None,
+    *,
+    shown: Shown = NOTHING_ELSE,
 ) -> dict[str, object]:
     """Return everything `nest evaluate` says, ready for JSON; ``objective`` is the claimed one, as in `differences`."""
-    priced = PricedPlan.of(problem, plan, evaluation)
+    priced = PricedPlan.of(problem, plan, evaluation, shown.work)
     return {
         "problem": problem.name,
         "preset": problem.preset.name,
@@ -52,6 +59,7 @@ def verdict_document(
         "differences": [asdict(difference) for difference in differences(priced, objective)],
         "iteration": None if priced is None else _iteration(priced),
         "stages": [] if priced is None else _stages(priced),
+        **runners_document(problem, shown.runners),
     }
 
 
@@ -67,12 +75,14 @@ def _stage_claims(priced: PricedPlan) -> Iterator[Difference]:
 
 def _iteration(priced: PricedPlan) -> dict[str, object]:
     """Return the terms of the objective and what they rest on."""
-    names = ("iteration_s", "load_s", "rounds", "sync_s", "slowest", "microbatches", "devices_used")
-    return {name: getattr(priced, name) for name in names}
+    names = ("iteration_s", "load_s", "rounds", "sync_s", "slowest", "microbatches", "devices_used", "limit_s", "mfu")
+    spent = {name: priced.seconds(ticks) for name, ticks in priced.spent.as_dict().items()}
+    return {name: getattr(priced, name) for name in names} | {"spent_s": spent}
 
 
 def _stages(priced: PricedPlan) -> list[dict[str, object]]:
-    judged = zip(priced.evaluation.stages, priced.evaluation.memory_bytes, (*priced.boundaries, None), strict=True)
+    sizes, parts = priced.evaluation.memory_bytes, zip(priced.loads, priced.memory, strict=True)
+    judged = zip(priced.evaluation.stages, sizes, (*priced.boundaries, None), parts, strict=True)
     return [
         {
             "load_s": priced.seconds(stage.load),
@@ -82,6 +92,8 @@ def _stages(priced: PricedPlan) -> list[dict[str, object]]:
             "sync_s": priced.seconds(stage.sync),
             "memory_bytes": memory_bytes,
             "boundary_level": level,
+            "load_parts_s": {name: priced.seconds(ticks) for name, ticks in loads.as_dict().items()},
+            "memory_parts_bytes": {name: priced.bytes(quanta) for name, quanta in held.as_dict().items()},
         }
-        for stage, memory_bytes, level in judged
+        for stage, memory_bytes, level, (loads, held) in judged
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import correlation, mean
 
 from nest.costing import Estimate, estimate_iteration, network_of, placed
@@ -88,17 +89,66 @@ def summarise(errors: Iterable[float]) -> Summary | None:
     return Summary(len(found), mean(map(abs, found)), max(found, key=abs), min(found))
 
 
-def rank_correlations(comparisons: Iterable[Comparison]) -> dict[str, float]:
-    """Return for each section Spearman's correlation of predicted and measured times."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Whether the rows of a section come in the order of their times.
+
+    Parameters
+    ----------
+    rows
+        How many have a time.
+    spread
+        The longest time over the shortest, less 1.
+    correlation
+        Spearman's, of predicted and measured times.
+    apart, right
+        Pairs whose measured times differ by more than what rows of equal layers do among themselves, and those of them
+        that are predicted in the measured order.
+    """
+
+    rows: int
+    spread: float
+    correlation: float
+    apart: int
+    right: int
+
+
+def scatter(comparisons: Iterable[Comparison]) -> float:
+    """Return by how much measured over predicted times differ at most among rows that run the same layers.
+
+    These have the same width, heads, microbatch, tensor width and software, so that every kernel is the same; they
+    differ in the number of layers, stages, replicas and sequences, or not at all. What is left no model of a layer
+    explains.
+    """
+    same: dict[object, list[float]] = defaultdict(list)
+    for each in comparisons:
+        if each.time_error is not None:
+            layer = next(block for stack in each.case.model.stacks for block in stack.blocks if block.layer)
+            same[each.case.setting, layer].append(1 + each.time_error)
+    return max((max(ratios) / min(ratios) - 1 for ratios in same.values()), default=0.0)
+
+
+def orders(comparisons: Sequence[Comparison]) -> dict[str, Order]:
+    """Return how well predicted times order the rows of each section."""
+    noise = scatter(comparisons)
     sections: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in comparisons:
         if each.case.seconds is not None:
             sections[each.case.section].append((each.case.seconds, each.estimate.iteration_s))
-    return {
-        name: correlation(_ranks([pair[0] for pair in pairs]), _ranks([pair[1] for pair in pairs]))
-        for name, pairs in sections.items()
-        if len(pairs) >= FEWEST_RANKED
-    }
+    return {name: _order(pairs, noise) for name, pairs in sections.items() if len(pairs) >= FEWEST_RANKED}
+
+
+def _order(pairs: Sequence[tuple[float, float]], noise: float) -> Order:
+    measured, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    every = combinations(sorted(pairs), 2)
+    apart = [(first, second) for first, second in every if second[0] / first[0] - 1 > noise]
+    return Order(
+        len(pairs),
+        max(measured) / min(measured) - 1,
+        correlation(_ranks(measured), _ranks(predicted)),
+        len(apart),
+        sum(second[1] > first[1] for first, second in apart),
+    )
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

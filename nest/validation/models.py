@@ -9,7 +9,7 @@ from nest.families.attention import Attention
 from nest.families.decoder import Decoder
 from nest.families.feeds import Mlp
 from nest.families.layers import Layer
-from nest.families.parts import LAYER
+from nest.families.parts import LAYER, Norm
 
 LLAMA3 = {
     "8b": Hyperparameters("llama", 32, 4096, 32, 8, ffn=14336, vocab=128256),
@@ -74,3 +74,11 @@ def mpt(size: str, sequence: int) -> Architecture:
     """Return an MPT model."""
     hidden, layers, heads = MPT[size]
     return plain_gpt(layers, hidden, heads, 50368, sequence)
+
+
+def bare_gpt(layers: int, hidden: int, heads: int) -> Architecture:
+    """Return the layers of a GPT with dropout, matrices alone: no biases, no embedding, no head."""
+    norm = Norm(bias=False, scale=False)
+    attention = Attention(heads, heads, hidden // heads, rotary=False, dropout=True)
+    layer = Layer(attention, Mlp(4 * hidden, gated=False), norm=norm, dropout=True)
+    return Decoder(hidden, (layer,) * layers, 0, norm=None).architecture("", "gpt")

@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from nest.costing import Layout, Recipe, Recompute, Setting, framework_named, recipe_named
-from nest.costing.frameworks import FSDP, MEGATRON_2021, MEGATRON_2022, MEGATRON_CORE, MEGATRON_DEEPSPEED, MIST
-from nest.errors import InvalidProblem
+from nest.costing.frameworks import (
+    FSDP,
+    MEGATRON_2021,
+    MEGATRON_2022,
+    MEGATRON_CORE,
+    MEGATRON_DEEPSPEED,
+    MEGATRON_DEEPSPEED_BF16,
+    MIST,
+)
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named, device_named
 from nest.validation import machines, models
@@ -57,20 +64,6 @@ class Table:
         """Return all its cases."""
         made = (self.case(row) for row in read_figures(self.name)[1])
         return tuple(replace(case, layout=replace(case.layout, reserve=self.reserve)) for case in made)
-
-
-def table_named(name: str) -> Table:
-    """Return a table by its name.
-
-    Raises
-    ------
-    InvalidProblem
-        If there is none.
-    """
-    for table in TABLES:
-        if table.name == name:
-            return table
-    raise InvalidProblem("table", f"{name!r} is none", f"one of {', '.join(table.name for table in TABLES)}")
 
 
 def _whole(row: Row, *names: str) -> list[int]:
@@ -130,16 +123,22 @@ def _megatron_sc21(row: Row) -> Case:
 def _bloom(row: Row) -> Case:
     layers, hidden, heads, t, stages, data = _whole(row, "layers", "hidden", "heads", "tensor", "stages", "data")
     microbatch, batch = _whole(row, "microbatch", "global_batch")
-    memory = row["memory_gb"]
+    memory, rebalanced = row["memory_gb"], row["section"] == "Rebalancing layers"
     return Case(
         f"{hidden} x {layers}, {heads} heads, t {t}, S {stages}, d {data}, b {microbatch}",
-        f"{row['section']}, {row['date']}" if row["section"] == "GBS Variations" else row["section"],
+        row["section"],
         _fitted(row),
         models.gpt(layers, hidden, heads, 250880),
         machines.jean_zay(t * stages * data, 1 / 3 if row["date"] >= BINDING_FIXED else 1 / 5),
-        Setting(2048, microbatch, t, flash=False, framework=MEGATRON_DEEPSPEED),
+        Setting(
+            2048,
+            microbatch,
+            t,
+            flash=False,
+            framework=MEGATRON_DEEPSPEED_BF16 if rebalanced else MEGATRON_DEEPSPEED,
+        ),
         Layout(batch, data, stages, zero=1, layers=_with_ends(layers, stages), recompute="full"),
-        BF16_OPTIMIZER if row["section"] == "Rebalancing layers" else FP16_OPTIMIZER,
+        BF16_OPTIMIZER if rebalanced else FP16_OPTIMIZER,
         float(row["seconds"]) if row["seconds"] else None,
         (int(memory) * GB,) if memory.isdecimal() else (),
         memory != "oom",
@@ -273,10 +272,10 @@ def _mist(row: Row) -> Case:
 TABLES = (
     Table("recomputation", _recomputation),
     Table("megatron_sc21", _megatron_sc21),
-    Table("bloom", _bloom, reserve=12 * GIB),
+    Table("bloom", _bloom, reserve=14 * GIB),
     Table("b200", _b200),
-    Table("torchtitan", _torchtitan, reserve=6 * GIB),
+    Table("torchtitan", _torchtitan, reserve=8 * GIB),
     Table("llm_foundry", _llm_foundry),
     Table("mist", _mist),
 )
-"""All tables."""
+"""All tables of measured iterations."""

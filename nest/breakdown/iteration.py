@@ -1,0 +1,91 @@
+"""Where an iteration's time goes, as the stage with the largest load sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from nest.breakdown.load import LoadParts
+from nest.cost.scale import scale_of
+from nest.errors import InvalidPlan
+from nest.evaluate import Evaluation
+from nest.plan import Plan
+from nest.problem import Problem, Variant
+from nest.simulate import sync_of
+
+
+@dataclass(frozen=True, slots=True)
+class IterationParts:
+    """Ticks of an iteration; they add up to the objective.
+
+    Parameters
+    ----------
+    compute, recompute, tensor, context, expert, transfer, sharding
+        As in `LoadParts`: those of all microbatches on the first of the stages with the largest load.
+    bubble
+        What the objective counts beside the load of that stage's microbatches: filling and draining the pipeline.
+    sync
+        Gradient synchronisation, once.
+    """
+
+    compute: int
+    recompute: int
+    tensor: int
+    context: int
+    expert: int
+    transfer: int
+    sharding: int
+    bubble: int
+    sync: int
+
+    @property
+    def total(self) -> int:
+        """The objective."""
+        return sum(self.as_dict().values())
+
+    @property
+    def communication(self) -> int:
+        """What nothing hides, synchronisation apart."""
+        return self.tensor + self.context + self.expert + self.transfer + self.sharding
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the parts by name."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
+
+
+def iteration_parts(problem: Problem, plan: Plan, evaluation: Evaluation, parts: Sequence[LoadParts]) -> IterationParts:
+    """Return where an iteration's time goes.
+
+    Parameters
+    ----------
+    evaluation, parts
+        The judge's, and the parts of its loads.
+
+    Raises
+    ------
+    InvalidPlan
+        If the plan has no price.
+    """
+    if evaluation.objective_ticks is None:
+        raise InvalidPlan("plan", "it has no price", "repair it as 'nest evaluate' says")
+    microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
+    slowest = max(parts, key=lambda each: each.total)
+    sync = sync_of(problem, evaluation)
+    bubble = evaluation.objective_ticks - microbatches * slowest.total - sync
+    times = {name: microbatches * ticks for name, ticks in slowest.as_dict().items()}
+    return IterationParts(**times, bubble=bubble, sync=sync)
+
+
+def compute_limit(problem: Problem) -> tuple[int, Variant]:
+    """Return ticks below which no plan gets, and the variant that comes nearest: all devices only compute.
+
+    Every microbatch passes every layer forward and backward on as many devices as the variant is wide, whatever else a
+    plan does. Spread over all devices of the cluster, without a wait and without a byte on the network, that takes at
+    least the sum over the layers, times the width, times the microbatches, divided by the devices.
+    """
+    ticks = scale_of(problem).time.ticks
+    limits = []
+    for variant in problem.variants:
+        once = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in problem.graphs[variant].layers)
+        limits.append((problem.microbatches(variant) * variant.width * once // problem.cluster.devices, variant))
+    return min(limits)

@@ -1,0 +1,46 @@
+"""What a run computes, by the convention by which throughput is published: tokens and model FLOPs of an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nest.costing import model_flops
+from nest.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One iteration of a run.
+
+    Parameters
+    ----------
+    flops
+        Model FLOPs, as `nest.costing.model_flops` counts them.
+    tokens
+        Of all sequences.
+    peak_flops
+        FLOP/s of one device in the data type of the products.
+    dtype
+        That type.
+    """
+
+    flops: int
+    tokens: int
+    peak_flops: float
+    dtype: str
+
+    @classmethod
+    def of(cls, run: Run | None) -> Workload | None:
+        """Return that of a run, None where there is none: a problem alone does not say what its layers compute."""
+        if run is None:
+            return None
+        flops = model_flops(run.model, run.global_batch, run.sequence)
+        return cls(flops, run.global_batch * run.sequence, run.hardware.device.peak(run.dtype), run.dtype)
+
+    def flops_per_device(self, iteration_s: float, devices: int) -> float:
+        """Return the FLOP/s of each of the devices that an iteration keeps busy."""
+        return self.flops / iteration_s / devices
+
+    def utilisation(self, iteration_s: float, devices: int) -> float:
+        """Return these over the peak (MFU)."""
+        return self.flops_per_device(iteration_s, devices) / self.peak_flops
