@@ -115,6 +115,13 @@ class Level:
             in_network_reduction=technology.in_network_reduction,
         )
 
+    def widened(self, factor: float) -> Level:
+        """Return the level with so many times the bandwidth, and its menu alike."""
+        menu = tuple(
+            replace(each, bandwidth_bytes_per_s=each.bandwidth_bytes_per_s * factor) for each in self.alternatives
+        )
+        return replace(self, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor, alternatives=menu)
+
     def named(self, name: str) -> Technology | None:
         """Return the technology of this name on the menu, if there is one."""
         return next((each for each in self.alternatives if each.name == name), None)

@@ -149,7 +149,8 @@ class _Questions:
         if self.over:
             return _Answer.UNKNOWN
         try:
-            return self._of_variants(problem) if _decided_by_variants(problem) else self.ask(problem)[0]
+            by_variants = not problem.cluster.menus and _decided_by_variants(problem)
+            return self._of_variants(problem) if by_variants else self.ask(problem)[0]
         except InvalidProblem:
             return _Answer.UNCOUNTED
 

@@ -26,6 +26,7 @@ from nest.objectives import price_frontier
 from nest.plan import Plan, Stage
 from nest.presets import DEFAULT, PAPER, Preset
 from nest.problem import Choices, Problem, Training, Variant
+from nest.report.figures import PricedPlan
 from nest.result import Result, Status
 from nest.solve import solve
 from nest.tables import Tables
@@ -226,7 +227,7 @@ def test_front_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_solution_names_technologies_and_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The report says what the links are and what they cost; a problem lists the menu."""
+    """The report says what the links are and what they cost, of a solution and of a plan that is judged."""
     path = str(tmp_path / "problem.toml")
     write_problem(problem_of(most=10.5).with_choices(stages=frozenset({4})), path)
     assert run(["solve", path, "-o", str(tmp_path / "plan.json")]) == 0
@@ -234,11 +235,41 @@ def test_solution_names_technologies_and_price(tmp_path: Path, capsys: pytest.Ca
     assert run(["evaluate", path, str(tmp_path / "plan.json")]) == 0
     assert "far near; price 10" in capsys.readouterr().out
     assert run(["simulate", str(tmp_path / "plan.json"), "--problem", path]) == 0
-    capsys.readouterr()
+
+
+def test_show_lists_the_menu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each technology is a row of the levels, and has its figures in JSON."""
+    path = str(tmp_path / "problem.toml")
+    write_problem(problem_of(), path)
     assert run(["show", path]) == 0
     assert "far: slow" in capsys.readouterr().out
     assert run(["show", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cluster"]["levels"][1]["alternatives"][0]["name"] == "fast"
+
+
+def test_figures_are_those_of_the_technologies_chosen() -> None:
+    """What a report says the time goes to adds up on the links that the plan names, not on the first of the menu."""
+    problem = problem_of(most=10.5).with_choices(stages=frozenset({4}))
+    priced = PricedPlan.judged(problem, solve(problem).plan)
+    assert priced is not None
+    assert priced.plan.technologies == ("near",)
+    assert priced.problem.cluster.levels[1].latency_s == NEAR.latency_s
+    assert [parts.total for parts in priced.loads] == [stage.load for stage in priced.evaluation.stages]
+
+
+def test_ablations_refuse_menus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A blinding flattens levels and knows nothing of what may be chosen for them: one clear line."""
+    path = str(tmp_path / "problem.toml")
+    write_problem(problem_of(preset=PAPER), path)
+    assert run(["ablate", path]) == 2
+    assert "a level has a menu, of which no blinding knows" in capsys.readouterr().err
+
+
+def test_widened_menu() -> None:
+    """What changes the bandwidth of a level changes its menu alike."""
+    level = problem_of().cluster.levels[1].widened(2)
+    assert level.bandwidth_bytes_per_s == 200.0
+    assert [each.bandwidth_bytes_per_s for each in level.alternatives] == [200.0, 20.0, 20.0]
 
 
 def test_budget_below_all() -> None:
