@@ -127,6 +127,8 @@ def _choices(table: ChoicesTable) -> Choices:
         recompute=table.recompute,
         price_at_most=None if table.price_at_most == "any" else table.price_at_most,
         stage_recompute=_kinds(_renamed(table)),
+        recomputed=_allowed(table.recomputed, "recomputed"),
+        hybrid=table.hybrid,
     )
 
 
