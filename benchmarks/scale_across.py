@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import sqrt
 
 from measure import ROOT
 
@@ -145,7 +146,7 @@ def exact_flip(bandwidth: float, latency_s: float, launch_s: float = 7e-6, reach
     replicas, inside_s, inside = 8, BUILDING.latency_s, BUILDING.bandwidth_bytes_per_s * reached
     weights, moved = 2.0 * PARAMETERS / 16, SEQUENCE * HIDDEN * 2.0 / 8
     path, flow = 2 * (2 * inside_s + latency_s), weights / (replicas / 2) / (bandwidth * reached)
-    tree = launch_s + path + flow + 2 * (path * flow) ** 0.5
+    tree = launch_s + path + flow + 2 * sqrt(path * flow)
     steps = 2 * (replicas - 1)
     ring = launch_s + steps * inside_s + steps / replicas * weights / inside
     longer = (latency_s - inside_s) + moved * (1 / (bandwidth * reached) - 1 / inside)
