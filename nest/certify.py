@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -21,6 +21,7 @@ from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status
 from nest.solve import Disagreement
+from nest.technologies import affordable, why_none_affordable
 from nest.units import HARD_LIMIT, TimeScale
 
 
@@ -284,5 +285,38 @@ def _model_solver(name: str) -> Callable[..., Any]:
     return solver
 
 
-PROVERS: Mapping[str, Prover] = {"checker": _checker, **{name: partial(_model, name) for name in MODELS}}
+def _everywhere(prover: Prover, problem: Problem, value: int, time_limit_s: float | None) -> Proof:
+    """Ask a prover once, or for each choice of what the links are, as far as the budget reaches.
+
+    No choice is left out for being no better than another: the proof does not rest on that.
+    """
+    if not problem.cluster.menus:
+        return prover(problem, value, time_limit_s)
+    found = affordable(problem)
+    if not found:
+        reason = why_none_affordable(problem)
+        return Proof("budget", __version__, Outcome.PROVEN, None, 0.0, {}, reason)
+    each_s = None if time_limit_s is None else time_limit_s / len(found)
+    return _together([prover(problem.built(each.technologies), value, each_s) for each in found])
+
+
+def _together(proofs: Sequence[Proof]) -> Proof:
+    """Return what a prover found about all choices of what the links are: a bound on all is the least of theirs."""
+    outcomes = [proof.outcome for proof in proofs]
+    worst = next((each for each in (Outcome.REFUTED, Outcome.UNDECIDED) if each in outcomes), Outcome.PROVEN)
+    at = outcomes.index(worst)
+    bounds = [proof.bound_ticks for proof in proofs if proof.bound_ticks is not None]
+    silent = any(proof.bound_ticks is None and proof.outcome is not Outcome.PROVEN for proof in proofs)
+    return replace(
+        proofs[at],
+        bound_ticks=None if silent else min(bounds, default=None),
+        wall_s=sum(proof.wall_s for proof in proofs),
+        detail=f"{len(proofs)} choices of technologies, one of them: {proofs[at].detail}",
+    )
+
+
+PROVERS: Mapping[str, Prover] = {
+    "checker": partial(_everywhere, _checker),
+    **{name: partial(_everywhere, partial(_model, name)) for name in MODELS},
+}
 """Provers by name."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from math import inf, isqrt
 from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from nest.cluster import Cluster
+from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.presets import PAPER, Preset
@@ -175,6 +176,8 @@ class Choices:
         Allowed numbers of layers of a stage that recompute, if any do; where fewer can, all of them do so.
     hybrid
         Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
+    price_at_most
+        What the chosen technologies of the network may cost together, in the unit of their menus.
     """
 
     tensor: Allowed = None
@@ -190,6 +193,7 @@ class Choices:
     stage_recompute: frozenset[Recompute] | None = None
     recomputed: Allowed = None
     hybrid: bool = True
+    price_at_most: Number | None = None
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -201,6 +205,8 @@ class Choices:
             raise InvalidProblem("choices.recompute", "'selective'", remedy)
         if not self.zero <= {0, 1, 2, 3}:
             raise InvalidProblem("choices.zero", f"{sorted(self.zero)}", "ZeRO types are 0, 1, 2 and 3")
+        if self.price_at_most is not None and not 0 <= self.price_at_most < inf:
+            raise InvalidProblem("choices.price_at_most", f"{self.price_at_most!r}", "give a finite number from 0")
         for name in COUNTED:
             if min(getattr(self, name) or {1}) < 1:
                 raise InvalidProblem(f"choices.{name}", f"{min(getattr(self, name))}", "give whole numbers from 1")
@@ -363,6 +369,15 @@ class Problem:
     def with_choices(self, **changes: object) -> Problem:
         """Return the same problem with other choices, as in ``with_choices(zero=frozenset({0}))``."""
         return replace(self, choices=replace(self.choices, **changes))  # type: ignore[arg-type]
+
+    def built(self, technologies: Sequence[Technology]) -> Problem:
+        """Return the same problem with a choice of what the links are made; its tick is the same, too."""
+        return replace(self, cluster=self.cluster.built(technologies)) if technologies else self
+
+    def affords(self, technologies: Sequence[Technology]) -> bool:
+        """Whether a choice of what the links are is within the budget."""
+        most = self.choices.price_at_most
+        return most is None or self.cluster.price(technologies) <= Fraction(repr(most))
 
     def with_constraints(self, *constraints: SideConstraint) -> Problem:
         """Return the same problem with these side constraints and no others."""

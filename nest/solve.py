@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from nest.constraints import none_keeps
+from nest.cost.scale import scale_of
 from nest.dp import Outcome, optimum, why_infeasible
 from nest.errors import InvalidProblem, NestError, OutOfScope
 from nest.evaluate import Evaluation, evaluate
@@ -17,6 +18,7 @@ from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Report, Result, Status
 from nest.tables import Tables
+from nest.technologies import affordable, best_of, why_none_affordable
 
 Backend: TypeAlias = Literal["auto", "dp", "cpsat", "pyomo"]
 """Which solver: the dynamic program, or the mathematical programme by CP-SAT or by HiGHS through Pyomo."""
@@ -66,8 +68,29 @@ def solve(
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
     begin = time.perf_counter()
-    tables = Tables.of(problem)
     end = None if time_limit_s is None else begin + time_limit_s
+
+    def ask(built: Problem, most: int | None) -> Result:
+        return _solve(built, backend, end, report, most)
+
+    if not problem.cluster.menus:
+        return ask(problem, better_than)
+    if not affordable(problem):
+        return _unaffordable(problem, backend)
+    return replace(best_of(problem, ask, end, better_than), wall_s=time.perf_counter() - begin)
+
+
+def _unaffordable(problem: Problem, backend: Backend) -> Result:
+    reason, time = why_none_affordable(problem), scale_of(problem).time
+    return Result(Status.INFEASIBLE, None, None, time, problem.time_unit_s, backend, 0.0, reason)
+
+
+def _solve(
+    problem: Problem, backend: Backend, end: float | None, report: Report | None, better_than: int | None
+) -> Result:
+    """Find the best plan of a problem whose cluster is built."""
+    begin = time.perf_counter()
+    tables = Tables.of(problem)
     answer = _Request(problem, tables, end, report, better_than).answer(backend)
     found = answer.found
     if found.complete and found.plan is None and found.reason is None:

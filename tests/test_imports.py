@@ -28,6 +28,7 @@ ORDER = (
     ("validation",),
     ("evaluate", "tables"),
     ("result",),
+    ("technologies",),
     ("certificate",),
     ("dag", "dp", "milp", "simulate"),
     ("breakdown", "explain", "solve"),

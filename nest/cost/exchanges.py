@@ -6,8 +6,10 @@ Sizes are arrays, also where there is one, so that all callers get the same floa
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -176,8 +178,10 @@ class Exchanges:
         least: Floats = np.where((count > 1) & (size > 0), launch + share * size / best[level], 0.0)
         return least
 
-    def longest_s(self, kind: CollectiveKind, count: int, size: float) -> float:
-        """Return a time that no group of so many devices exceeds, wherever they are.
+    def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
+        """Return a time that no group of so many devices exceeds, wherever they are among ``within`` neighbours.
+
+        They begin at a multiple of their number, which nests with the groups of the network. None is for all devices.
 
         That of a ring, all of whose steps have the longest latency and the least bandwidth; pairwise exchanges have as
         many steps, and put no more on any link.
@@ -186,15 +190,18 @@ class Exchanges:
             return 0.0
         rounds = {"all-reduce": 2.0, "ring": count - 1.0}.get(kind, 1.0)
         steps = count - 1 if kind == "ring" else rounds * (count - 1)
-        each = self._longest_step
+        sizes = self.cluster.group_sizes
+        top = len(sizes) - 1 if within is None else min(bisect_left(sizes, within), len(sizes) - 1)
+        each = self._longest_steps[top]
         return steps * each[0] + rounds * size / each[1]
 
     @cached_property
-    def _longest_step(self) -> tuple[float, float]:
-        network = self.network
-        latency = network.library.launch_s + max(level.latency_s for level in self.cluster.levels)
+    def _longest_steps(self) -> list[tuple[float, float]]:
+        """Longest latency and least bandwidth of a step that climbs to each level at most."""
+        network, launch = self.network, self.network.library.launch_s
         speeds = [
             min(bandwidth, traits.pair_bytes_per_s) * min(traits.kind.efficiency(use) for use in Use)
             for bandwidth, traits in zip(network.group_bandwidths, network.traits, strict=True)
         ]
-        return latency, min(speeds)
+        delays = accumulate((level.latency_s for level in self.cluster.levels), max)
+        return [(launch + delay, speed) for delay, speed in zip(delays, accumulate(speeds, min), strict=True)]

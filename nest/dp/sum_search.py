@@ -220,7 +220,8 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement)
+    technologies = tables.problem.cluster.technologies
+    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:

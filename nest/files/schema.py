@@ -18,6 +18,7 @@ from nest.files.limits import (
     Count,
     LayerName,
     LayerNames,
+    Price,
     Seconds,
     Switch,
     Table,
@@ -44,31 +45,54 @@ RecomputeKinds: TypeAlias = Annotated[
     | Annotated[list[Literal["none", "selective", "full"]], Meta(min_length=1)],
     Meta(description=RECOMPUTE_ADVICE),
 ]
+PriceLimit: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=1e15)] | Literal["any"], Meta(description='a price from 0, or "any"')
+]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
 
 
-class LevelTable(Table):
-    """One level of the network: how many groups of the level below it joins, and what a path across it gives.
+class LinksTable(Table, kw_only=True):
+    """What links are.
 
     ``link``, ``pair_bytes_per_s`` and ``in_network_reduction`` are read by preset "default".
     """
 
-    fanout: Count
-    bandwidth_bytes_per_s: Bandwidth
-    latency_s: Seconds
-    name: Text = ""
     link: Text = PLAIN_LINK
     pair_bytes_per_s: Bandwidth | UnsetType = UNSET
     in_network_reduction: Switch = False
+
+
+class TechnologyTable(LinksTable, kw_only=True):
+    """What the links of a level may be: one entry of its menu. Prices are in any unit that all menus share."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000, description="a name")]
+    bandwidth_bytes_per_s: Bandwidth
+    latency_s: Seconds
+    price_per_device: Price = 0
+
+
+class LevelTable(LinksTable, kw_only=True):
+    """One level of the network: how many groups of the level below it joins, and what a path across it gives.
+
+    Where ``alternatives`` are given, what a path gives is to be chosen, and stands there only.
+    """
+
+    fanout: Count
+    bandwidth_bytes_per_s: Bandwidth | UnsetType = UNSET
+    latency_s: Seconds | UnsetType = UNSET
+    name: Text = ""
+    alternatives: Annotated[list[TechnologyTable], Meta(max_length=64, description="a list of technologies")] = field(
+        default_factory=list
+    )
 
 
 class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
     The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
-    incomplete), to that at least. ``library`` is read by preset "default".
+    incomplete), to that at least. ``library`` is read by preset "default". ``technologies`` settle the menus.
     """
 
     devices: Count
@@ -79,6 +103,9 @@ class ClusterTable(Table):
     name: Text = ""
     partial: Switch = False
     library: Text = PLAIN_LIBRARY
+    technologies: Annotated[list[Text], Meta(description="a list of names, one for each level with a menu")] = field(
+        default_factory=list
+    )
 
 
 class CopiesTable(Table):
@@ -122,6 +149,7 @@ class ChoicesTable(Table):
     stage_recompute: RecomputeKinds = "any"
     recomputed: AllowedValues = "any"
     hybrid: Switch = True
+    price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
+from nest.cluster import Level
 from nest.graph import LayerGraph
 from nest.problem import Choices, Problem, Training, Variant
 from nest.report.space import plans_of
@@ -56,13 +57,20 @@ def problem_facts(problem: Problem) -> dict[str, object]:
             "partial": cluster.partial,
             "hbm_bytes": cluster.hbm_bytes,
             "library": cluster.library,
-            "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
+            "technologies": list(cluster.technologies),
+            "levels": [_level(level) for level in cluster.levels],
         },
         "training": _training(training),
         "choices": choice_values(problem.choices),
         "constraints": [{"kind": each.kind, "text": each.text} for each in problem.constraints],
         "plans": sum(facts.plans for facts in variants),
     }
+
+
+def _level(level: Level) -> dict[str, object]:
+    """Return the figures of a level, and those of its menu where it has one."""
+    figures = {spec.name: getattr(level, spec.name) for spec in fields(level) if spec.name != "alternatives"}
+    return figures | ({"alternatives": [asdict(each) for each in level.alternatives]} if level.alternatives else {})
 
 
 def _training(training: Training) -> dict[str, object]:

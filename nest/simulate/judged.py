@@ -58,6 +58,7 @@ def pipeline_of(
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    problem = problem.built(problem.cluster.named(plan.technologies) or ())
     graph = problem.graphs[plan.variant]
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
     stages = tuple(

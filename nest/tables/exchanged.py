@@ -98,7 +98,7 @@ def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
     """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
 
     The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
-    each be rounded down.
+    each be rounded down. The time to launch is left out: all bytes of a layer share it.
     """
     ranks, ticks = tables.ranks(option.together), np.zeros(tables.layers)
     for weights, count, rates in zip((tables.dense, tables.expert), ranks, tables.least_rates, strict=True):
