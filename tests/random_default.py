@@ -176,9 +176,10 @@ def _training(rng: random.Random, size: Size) -> Training:
         0 if by_batch else many,
         rng.choice(["sgd", "adam"]),
         many if by_batch else 0,
-        rng.choice([None, None, Copies(6, 2), Copies(2, 1), Copies(0, 0)]),
-        rng.choice([0.0, 0.0, 0.25, 0.5, 1.0]),
-        rng.choice([0.0, 0.1]),
+        rng.choice([None, Copies(6, 2), Copies(2, 1), Copies(0, 0), Copies(2, 1, 0.5, 2, 3), Copies(0, 2, 2, 0.25, 9)]),
+        rng.random() < 0.6,
+        rng.choice([0.0, 0.1, 0.3, 1.0]),
+        rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),
     )
 

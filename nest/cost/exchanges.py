@@ -6,7 +6,7 @@ Sizes are arrays, also where there is one, so that all callers get the same floa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -25,25 +25,35 @@ Part: TypeAlias = Literal["weights", "gradients"]
 
 Exchange: TypeAlias = tuple[CollectiveKind, Part]
 
-EACH_MICROBATCH: dict[int, tuple[Exchange, ...]] = {
+ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
+"""What is exchanged, by ZeRO type."""
+
+FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),)}
+"""What a layer exchanges for the forward pass of each microbatch."""
+
+BACKWARD: ZeroExchanges = {
     0: (),
     1: (),
     2: (("reduce-scatter", "gradients"),),
-    3: (("all-gather", "weights"), ("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    3: (("all-gather", "weights"), ("reduce-scatter", "gradients")),
 }
-"""What a layer exchanges for each microbatch, by ZeRO type.
+"""What it exchanges for the backward pass.
 
 Nobody keeps gradients that are sharded, so that each microbatch scatters them (types 2 and 3); weights that are sharded
 are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.02054), sections 5 and 7.
 """
 
-EACH_ITERATION: dict[int, tuple[Exchange, ...]] = {
-    0: (("all-reduce", "gradients"),),
-    1: (("reduce-scatter", "gradients"), ("all-gather", "weights")),
-    2: (("all-gather", "weights"),),
-    3: (),
-}
-"""What a stage exchanges once per iteration, by ZeRO type."""
+EACH_MICROBATCH: ZeroExchanges = {zero: FORWARD[zero] + BACKWARD[zero] for zero in FORWARD}
+"""What it exchanges for each microbatch."""
+
+SUMS: ZeroExchanges = {0: (("all-reduce", "gradients"),), 1: (("reduce-scatter", "gradients"),), 2: (), 3: ()}
+"""How a stage sums its gradients once per iteration."""
+
+GATHERS: ZeroExchanges = {0: (), 1: (("all-gather", "weights"),), 2: (("all-gather", "weights"),), 3: ()}
+"""What it gathers behind the optimizer's step."""
+
+EACH_ITERATION: ZeroExchanges = {zero: SUMS[zero] + GATHERS[zero] for zero in SUMS}
+"""What it exchanges once per iteration."""
 
 
 def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
@@ -79,11 +89,6 @@ def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
     """
     ranks = variant.context * (1 if expert else variant.expert)
     return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
-
-
-def sync_left(problem: Problem) -> float:
-    """Return the part of the synchronisation that no computation hides, as the preset counts it."""
-    return (1 - problem.training.sync_overlap) * problem.preset.sync_factor
 
 
 class Exchanges:

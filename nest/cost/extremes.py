@@ -7,14 +7,14 @@ or coarser than they could be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange, Exchanges, axis_group
+from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group
 from nest.graph import Collective, Layer, LayerGraph
 from nest.problem import Copies, Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
@@ -74,8 +74,11 @@ def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extr
     load = float(times.sum()) + again + inside + 2 * exchanges.longest_s("ring", 2, alive)
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, exchanges)
     sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
-    sync = _exchanges_s(EACH_ITERATION, copies, devices, exchanges, sum(layer.parameter_bytes for layer in layers))
-    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, float(min(hops))))
+    weights = sum(layer.parameter_bytes for layer in layers)
+    sync = _exchanges_s(EACH_ITERATION, copies, devices, exchanges, weights)
+    sync += float(weights) * problem.training.step_s_per_byte
+    exponent = _exponent_of_groups(layers, times, float(min(hops)), hides=problem.training.hides_gradients)
+    return Extremes(load, sharding, sync, exponent)
 
 
 def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
@@ -99,14 +102,12 @@ def _collectives_s(layer: Layer, variant: Variant, exchanges: Exchanges) -> floa
     return passes + max(repeated, default=0.0)
 
 
-def _exchanges_s(
-    by_type: Mapping[int, tuple[Exchange, ...]], copies: Copies, devices: int, exchanges: Exchanges, weights: Number
-) -> float:
+def _exchanges_s(by_type: ZeroExchanges, copies: Copies, devices: int, exchanges: Exchanges, weights: Number) -> float:
     """Return the longest time under any ZeRO type, dense and expert weights taken as both so many bytes.
 
     Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
     """
-    sizes = {"weights": float(weights), "gradients": float(weights) * copies.gradients}
+    sizes = {"weights": float(weights) * copies.gathered, "gradients": float(weights) * copies.summed}
     longest = max(
         sum(exchanges.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
     )
@@ -116,25 +117,28 @@ def _exchanges_s(
     return 2 * (longest + shared)
 
 
-def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float) -> int:
-    terms = np.array([_terms(layer) for layer in layers])
+def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float, *, hides: bool) -> int:
+    terms = np.array([_terms(layer, hides=hides) for layer in layers])
     most, rest = int(terms[times > 0].max(initial=0)), int(terms[times == 0].sum())
     largest = _exponent_of_load(np.sort(times), transfer, most, rest)
     return max(largest, _exponent_of_sum(times, transfer, most, rest))
 
 
-def _terms(layer: Layer) -> int:
-    """Return how many rounded times a layer may add to the load of a stage."""
+def _terms(layer: Layer, *, hides: bool) -> int:
+    """Return how many rounded times a layer may add to the load of a stage.
+
+    What computation hides of the exchanges of its weights is rounded down, in either pass, by a tick at most.
+    """
     passes = (layer.forward_s > 0) + (layer.backward_s > 0)
     again = max(((each.repeated_s > 0) + len(each.collectives) for each in layer.recomputed), default=0)
-    return passes + again + len(layer.collectives) + 6 * (layer.parameter_bytes > 0)
+    return passes + again + len(layer.collectives) + (10 if hides else 6) * (layer.parameter_bytes > 0)
 
 
 def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int = 0) -> int:
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's largest load.
 
     A stage with ``k`` layers that take any time is a sum of at most ``most * k`` rounded times of theirs, ``rest`` of
-    other layers and four of transfers, each off by half a tick, and the synchronisation by another half. The largest
+    other layers and four of transfers, each off by half a tick, and the synchronisation by a whole one. The largest
     load is at least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on
     top. What takes no time is rounded to nothing, exactly.
 
@@ -150,7 +154,7 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
     sums = np.concatenate([[0.0], np.cumsum(times[times > 0])])
     several = np.maximum(times[-1], sums) + transfer
     least = np.append(several, sums[-1])
-    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 5) / 2
+    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 6) / 2
     taking = least > 0
     if not taking.any():
         return -FINEST_EXPONENT
@@ -161,13 +165,14 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
 def _exponent_of_sum(times: Floats, transfer: float, most: int, rest: int) -> int:
     """Return the same for the sum of all loads, for any number of stages.
 
-    Every layer counts once, every stage but the first adds two transfers, and up to six times are synchronisation.
+    Every layer counts once, every stage but the first adds two transfers, and up to seven times are synchronisation and
+    the optimizer's step; what computation hides is rounded down twice.
     """
     layers = int((times > 0).sum())
     exponents = [-FINEST_EXPONENT]
     for boundaries in (0, len(times) - 1):
         least = float(times.sum()) + 2 * boundaries * transfer
         if least > 0:
-            off = (most * layers + rest + 2 * boundaries + 6) / 2
+            off = (most * layers + rest + 2 * boundaries + 11) / 2
             exponents.append(int(np.ceil(np.log10(off) - np.log10(least) - np.log10(RELATIVE_ERROR))))
     return max(exponents)

@@ -26,12 +26,24 @@ def state(weights: Quanta, copies: Copies, zero: int, degree: int) -> Quanta:
     return weights * (sum(parts) - sharded) - (-(weights * sharded) // degree)
 
 
+def stepped_on(weights: Quanta, zero: int, degree: int) -> Quanta:
+    """Return of which weights a device holds the optimizer's state, and makes its step."""
+    return weights if zero == 0 else -(-weights // degree)
+
+
 def whole_for_a_moment(weights: Quanta, copies: Copies, zero: int) -> Quanta:
     """Return what a layer's weights take besides while it runs: what is sharded is whole then.
 
     Gradients are, before they are scattered (types 2 and 3), and gathered weights (type 3).
     """
-    return weights * ((copies.gradients if zero >= 2 else 0) + (1 if zero == 3 else 0))
+    whole = weights * (copies.gradients if zero >= 2 else 0)
+    return whole + gathered(weights, copies) if zero == 3 else whole
+
+
+def gathered(weights: Quanta, copies: Copies) -> Quanta:
+    """Return what weights take as they are gathered, rounded up."""
+    times, parts = copies.gathered.as_integer_ratio()
+    return -(-(weights * times) // parts)
 
 
 def in_flight(microbatches: int, from_end: int) -> int:

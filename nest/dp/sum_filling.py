@@ -13,12 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_MICROBATCH
+from nest.cost.exchanges import EACH_MICROBATCH, Part
 from nest.cost.memory import state
+from nest.cost.overlap import MILLION
+from nest.graph import CollectiveKind
 from nest.tables import GroupedTables, prefix
-from nest.tables.repeated import RangeMost
+from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
 from nest.units import NEVER, Ints
+
+
+MANY = 2.0**50
+"""Quanta beside whose time that to launch is nothing."""
 
 
 class _Kind(NamedTuple):
@@ -91,27 +97,35 @@ class Filling:
         """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
 
         The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes; up to six times
-        may each be rounded down.
+        may each be rounded down. Where computation hides them, what it loses to them is left.
         """
         ranks, ticks = self.tables.ranks(option.together), np.zeros(self.tables.layers)
         for weights, count, rate in zip((self.tables.dense, self.tables.expert), ranks, self._rates, strict=True):
             ticks += weights * (rate[option.zero] * (count - 1) / count)
+        ticks *= 1 - self.tables.hidden / MILLION
         return np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
 
     @cached_property
     def _rates(self) -> list[dict[int, float]]:
-        """Ticks for a quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it."""
+        """Ticks for a further quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it."""
         tables, variant = self.tables, self.tables.variant
-        size, pair = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]), np.array([2])
         found = []
         for inside in tables.problem.copy_ranks(variant, 1):
             apart = np.array([variant.tensor if inside > 1 else variant.width])
             rates = {}
             for zero, each in EACH_MICROBATCH.items():
-                halves = [tables.exchanges.least_s(kind, pair, apart, size * tables.times(part)) for kind, part in each]
-                rates[zero] = 2 * float(np.sum(halves)) * tables.scale.time.ticks_per_s
+                rates[zero] = 2 * sum(self._further_s(*exchange, apart) for exchange in each)
+                rates[zero] *= tables.scale.time.ticks_per_s
             found.append(rates)
         return found
+
+    def _further_s(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
+        """Return what a further quantum takes two devices at least: what it takes to launch is the same for any size."""
+        size = self.tables.times(part) / self.tables.scale.quanta_per_byte
+        some, more = (
+            self.tables.exchanges.least_s(kind, np.array([2]), apart, MANY * size * times) for times in (1, 2)
+        )
+        return float((more - some)[0]) / MANY
 
 
 class _Filled:
@@ -132,7 +146,9 @@ class _Filled:
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
         wholes = [tables.whole(tables.ranks(option.together), option.zero) for option in first]
-        self.moments = RangeMost(np.concatenate([filling.working + each for each in wholes]))
+        least = prefix(tables.least_kept)
+        self.peaks = RangeMost(np.concatenate([least[1:] + filling.working + each for each in wholes]))
+        self.least_kept = least
         self.moment_from = tables.layers * np.array([kinds.index(each) for each in alike], dtype=np.int64)
 
     def _state(self, option: Option) -> Ints:
@@ -165,9 +181,10 @@ class _Filled:
         """Return with which layer a stage that ends there may begin, from a first one that its work allows."""
         firsts = np.arange(first, end)
         filling, rows, moments = self.filling, self.rows, self.moment_from[:, None]
-        moment = self.moments.most(moments + firsts, moments + end)
-        room = (self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts]) - moment) // flying
-        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - room, 0)
+        peak = self.peaks.most(moments + firsts, moments + end) - self.least_kept[firsts]
+        room = self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts])
+        most = np.minimum(most_kept(room, peak, flying), room // flying)
+        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - most, 0)
         again = np.where(missing > 0, NEVER, 0)
         for kind in filling.kinds:
             layers = -(-missing // kind.most)

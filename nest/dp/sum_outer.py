@@ -131,12 +131,14 @@ class SumBounds:
         Notes
         -----
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
-        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at least all work and
-        the synchronisation of an equal part of the weights, whichever types the stages use.
+        one that exchanges them once over the same groups, as both are bounded here. So all loads and the slowest
+        synchronisation together are at least all work and the synchronisation of an equal part of the weights,
+        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
+        sync = sync + exchanged.step / stages
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         bound = loads + further * np.maximum(heaviest, loads / stages) + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
@@ -169,7 +171,8 @@ class SumBounds:
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)
-        sync = int(exchanged.sync[0] / choice.stages) if any(zero in PLAIN for zero in types) else 0
+        once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
+        sync = int(once / choice.stages)
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
 
     def fewest_stages(self, replicas: Ints) -> Ints:

@@ -21,7 +21,8 @@ from nest.dp.uniform import windows
 from nest.dp.watch import Watch
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
-from nest.tables.shares import Holders, Option, Ranks, Shares
+from nest.tables.shares import Holders, Option, Shares
+from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
@@ -65,22 +66,6 @@ class Way(NamedTuple):
     option: Option
     kind: int
     count: int
-
-
-class _Sharded(NamedTuple):
-    """A way to shard in one place: what it adds to each layer, and how long pairs of weights synchronise."""
-
-    option: Option
-    ranks: Ranks
-    extra: Ints
-    syncs: Ints
-    moment: Ints
-
-    def beats(self, other: _Sharded) -> bool:
-        """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
-        more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
-        names = ("moment", "extra", "syncs")
-        return more and all((getattr(self, name) <= getattr(other, name)).all() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +126,8 @@ class SumRows:
         self.layers = band.tables.layers
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
-        self._sharded: dict[Holders, list[_Sharded]] = {}
-        self._undominated: dict[tuple[Shares, ...], list[_Sharded]] = {}
+        self._sharded: dict[Holders, list[ShardedWay]] = {}
+        self._undominated: dict[tuple[Shares, ...], list[ShardedWay]] = {}
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -170,16 +155,16 @@ class SumRows:
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def _consider(self, found: StageTables, flying: int, at: int, way: _Sharded, allowed: np.ndarray) -> None:
+    def _consider(self, found: StageTables, flying: int, at: int, way: ShardedWay, allowed: np.ndarray) -> None:
         """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-        if found.load.max(where=allowed, initial=0) < int(way.extra.min()):
+        if found.load.max(where=allowed, initial=0) < int(way.least.min()):
             return
-        own, waits = self.band.sums(way.extra), self.band.spread_out(way.syncs)
+        own, waits = self.band.own(way), self.band.waits(way)
         may = allowed & (waits <= self.most_sync)
         may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
         if not may.any():
             return
-        again = self.band.recomputation(way.option, flying, may)
+        again = self.band.recomputation(way, flying, may)
         total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
         better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
         entries = (total, waits, at, again.kind, again.count)
@@ -187,24 +172,19 @@ class SumRows:
         for name, values in zip(names, entries, strict=True):
             np.copyto(getattr(found, name), values, where=better, casting="unsafe")
 
-    def ways(self, holders: Holders) -> list[_Sharded]:
+    def ways(self, holders: Holders) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
         if holders not in self._sharded:
-            tables, kept = self.band.tables, list[_Sharded]()
+            tables, kept = self.band.tables, list[ShardedWay]()
             shares = tuple(tables.shares(holders, option.together) for option in self.options)
             if shares not in self._undominated:
                 for option, each in zip(self.options, shares, strict=True):
-                    way = self._way(option, each)
+                    way = self.band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
                 self._undominated[shares] = kept
             self._sharded[holders] = self._undominated[shares]
         return self._sharded[holders]
-
-    def _way(self, option: Option, shares: Shares) -> _Sharded:
-        tables = self.band.tables
-        extra, moment = tables.extra(shares, option.zero), tables.whole(shares.ranks, option.zero)
-        return _Sharded(option, shares.ranks, extra, self.band.syncs(shares, option.zero), moment)
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -220,7 +200,7 @@ class SumRows:
             sync = np.full(self.band.valid.shape, NEVER, dtype=np.int64)
             for each in self.ways(step.site.holders):
                 fits = self.band.least_need(each.option, step.flying)
-                np.minimum(sync, self.band.spread_out(each.syncs), out=sync, where=fits)
+                np.minimum(sync, self.band.waits(each), out=sync, where=fits)
             tables.append(sync)
         return self._least_most(tables)
 

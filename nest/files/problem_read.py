@@ -15,7 +15,7 @@ from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.model_read import graphs_of
-from nest.files.schema import ChoicesTable, ClusterTable, LevelTable, ProblemFile, TrainingTable
+from nest.files.schema import ChoicesTable, ClusterTable, CopiesTable, LevelTable, ProblemFile, TrainingTable
 from nest.files.words import meant, show
 from nest.presets import PRESETS, Preset
 from nest.problem import Allowed, Choices, Copies, Problem, Recompute, Training
@@ -56,11 +56,17 @@ def _training(table: TrainingTable) -> Training:
         microbatches=0 if table.microbatches is UNSET else table.microbatches,
         optimizer=table.optimizer,
         global_batch=0 if table.global_batch is UNSET else table.global_batch,
-        copies=None if table.copies is UNSET else Copies(table.copies.optimizer, table.copies.gradients),
-        sync_overlap=table.sync_overlap,
+        copies=None if table.copies is UNSET else _copies(table.copies),
+        hides_gradients=table.hides_gradients,
         overlap_tax=table.overlap_tax,
+        step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,
     )
+
+
+def _copies(table: CopiesTable) -> Copies:
+    reduced = None if table.reduced is UNSET else table.reduced
+    return Copies(table.optimizer, table.gradients, table.gathered, reduced, table.stepped)
 
 
 def _cluster(table: ClusterTable) -> Cluster:

@@ -59,8 +59,10 @@ def _training(training: Training) -> Values:
         values["global_batch"] = training.global_batch
     values["optimizer"] = training.optimizer
     if training.copies is not None:
-        values["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
-    for name in ("sync_overlap", "overlap_tax"):
+        values["copies"] = dict(training.copies.figures)
+    if training.hides_gradients:
+        values["hides_gradients"] = True
+    for name in ("overlap_tax", "step_s_per_byte"):
         if getattr(training, name):
             values[name] = float(getattr(training, name))
     return values | ({"overhead_bytes": size(training.overhead_bytes)} if training.overhead_bytes else {})

@@ -24,7 +24,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
-from nest.problem import MOST_COPIES
+from nest.problem import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
 
@@ -45,6 +45,9 @@ RecomputeKinds: TypeAlias = Annotated[
     Meta(description=RECOMPUTE_ADVICE),
 ]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
+CopyShare: TypeAlias = Annotated[
+    float, Meta(ge=0, le=MOST_COPIES, description=f"a multiple of 1/{PARTS} from 0 to {MOST_COPIES}")
+]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
 
@@ -82,24 +85,28 @@ class ClusterTable(Table):
 
 
 class CopiesTable(Table):
-    """What a device holds of each weight besides it: bytes for each byte of it."""
+    """What a device holds of each weight besides it, and what is sent of it: bytes for each byte of it."""
 
     optimizer: CopyCount
     gradients: CopyCount = 1
+    gathered: CopyShare = 1.0
+    reduced: CopyShare | UnsetType = UNSET
+    stepped: CopyCount = 0
 
 
 class TrainingTable(Table):
     """One iteration: how many microbatches, or sequences, and the optimizer that follows.
 
-    ``copies``, overlaps and overhead are read by preset "default".
+    ``copies``, overlap, step and overhead are read by preset "default".
     """
 
     optimizer: Annotated[Literal["sgd", "adam"], Meta(description='"sgd" or "adam"')]
     microbatches: Count | UnsetType = UNSET
     global_batch: Count | UnsetType = UNSET
     copies: Annotated[CopiesTable, Meta(description="a table with optimizer and gradients")] | UnsetType = UNSET
-    sync_overlap: Part = 0.0
+    hides_gradients: Switch = False
     overlap_tax: Part = 0.0
+    step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange
+from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, ZeroExchanges
+from nest.cost.overlap import MILLION
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
 from nest.units import Floats, Ints
@@ -26,10 +27,13 @@ class Exchanged(NamedTuple):
         parts of them each takes its part at least.
     extra
         For each microbatch, if all stages scatter gradients.
+    step
+        The optimizer's step, likewise.
     """
 
     sync: Floats
     extra: Floats
+    step: Floats
 
 
 def exchanged_anywhere(
@@ -43,21 +47,34 @@ def exchanged_anywhere(
     """
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
-    sync, extra = np.zeros(len(stages)), np.zeros(len(stages))
+    sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
     inside = variant.context * variant.expert, variant.context
     for own, (weights, ranks) in enumerate(zip((tables.dense, tables.expert), inside, strict=True)):
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
-        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size) * (per_second * tables.sync_left)
+        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size)
+        step += size * tables.problem.training.step_s_per_byte / (group if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
-            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
-    return Exchanged(sync, extra)
+            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
+    sync *= tables.problem.preset.sync_factor
+    return Exchanged(_left(tables, sync * per_second), _left(tables, extra * per_second), step * per_second)
+
+
+def _left(tables: GroupedTables, ticks: Floats) -> Floats:
+    """Return what is left of exchanges at least, of all stages together.
+
+    A stage hides no more than a part of its exchanges, and than of its passes, and neither do all: what a stage hides
+    behind passes that it repeats, these take themselves.
+    """
+    gained = tables.hidden / MILLION
+    least: Floats = np.maximum(ticks * (1 - gained), ticks - gained * float(tables.work.sum()))
+    return least
 
 
 def _fastest_s(
     tables: GroupedTables,
-    by_type: Mapping[int, tuple[Exchange, ...]],
+    by_type: ZeroExchanges,
     zeros: tuple[int, ...],
     group: tuple[Ints, Ints],
     size: float,
@@ -83,7 +100,7 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     Times are concave in bytes, so that a part takes at least its part of the whole. A type that scatters gradients for
     each microbatch stands for type 1 over the same groups, see `SumBounds.objective`.
     """
-    known, ways, sync, extra = list(holders), list(options), 0, 0
+    known, ways, sync, extra, step = list(holders), list(options), 0, 0, 0.0
     plain = {(tables.shares(each, way.together), min(way.zero, 1)) for each in known for way in ways}
     scattering = {(tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero >= 2}
     for own, weights in enumerate((tables.dense, tables.expert)):
@@ -91,4 +108,8 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
         if len(scattering) and all(way.zero >= 2 for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
-    return Exchanged(np.array([float(sync)]), np.array([float(extra)]))
+        ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
+        step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte
+    step *= tables.scale.time.ticks_per_s
+    left = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
+    return Exchanged(*left, np.array([step]))

@@ -8,14 +8,15 @@ how the ranks that hold copies of the stage's weights are spread.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nest.constraints import Filters
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Part, axis_group, sync_left
+from nest.cost.exchanges import EACH_MICROBATCH, GATHERS, SUMS, Part, ZeroExchanges, axis_group
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, whole_for_a_moment
+from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
+from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.presets import Arrangement
@@ -58,8 +59,10 @@ class GroupedTables:
 
     Attributes
     ----------
-    work
-        Ticks of each layer in a stage without sharding and recomputation, collectives included.
+    forward, backward, work
+        Ticks of each layer's passes, and of both, without sharding and recomputation, collectives included.
+    hidden
+        Millionths of exchanges that computation hides, see `nest.cost.overlap`.
     dense, expert, activations, working
         Quanta of each layer without recomputation.
     kinds, repeating
@@ -83,7 +86,8 @@ class GroupedTables:
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
         self.microbatches = problem.microbatches(variant)
-        self.work = self._passes()
+        self.forward, self.backward = self._passes("forward"), self._passes("backward")
+        self.work, self.hidden = self.forward + self.backward, hidden_millionths(training)
         self.kinds = problem.recomputes(variant)
         self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
         self._hops: dict[int, Ints] = {}
@@ -95,10 +99,12 @@ class GroupedTables:
         """Return byte counts in quanta as floating-point bytes."""
         return sizes / self.scale.quanta_per_byte
 
-    def _passes(self) -> Ints:
+    def _passes(self, when: Literal["forward", "backward"]) -> Ints:
         layers = self.graph.layers
-        both = self._ticks([layer.forward_s for layer in layers]) + self._ticks([layer.backward_s for layer in layers])
-        return both + self._collectives([layer.collectives for layer in layers])
+        own = self._ticks([layer.forward_s if when == "forward" else layer.backward_s for layer in layers])
+        return own + self._collectives(
+            [tuple(each for each in layer.collectives if each.when == when) for layer in layers]
+        )
 
     def _ticks(self, seconds: list[float]) -> Ints:
         return self.scale.time.ticks_array(np.array(seconds))
@@ -184,17 +190,17 @@ class GroupedTables:
         """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""
         return self.sharing.shares(self.variant, holders, together)
 
-    def extra(self, shares: Shares, zero: int) -> Ints:
-        """Ticks that a ZeRO type adds to each layer for each microbatch."""
-        return self.extra_of(shares, zero, 0) + self.extra_of(shares, zero, 1)
+    def of_layers(self, by_type: ZeroExchanges, shares: Shares, zero: int) -> Ints:
+        """Ticks that a ZeRO type exchanges of each layer, whether they are hidden or not."""
+        return self._of_layers(by_type, shares, zero, 0) + self._of_layers(by_type, shares, zero, 1)
 
     def extra_of(self, shares: Shares, zero: int, part: int) -> Ints:
-        """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
+        """Return them for each microbatch, of dense weights (part 0) or of the experts' (part 1) alone."""
+        return self._of_layers(EACH_MICROBATCH, shares, zero, part)
+
+    def _of_layers(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int) -> Ints:
         values, place = self._distinct[part]
-        ticks = np.zeros_like(values)
-        for kind, what in EACH_MICROBATCH[zero]:
-            ticks += self._slowest(kind, shares.parts[part].within, self.bytes_of(values * self.times(what)))
-        return ticks[place]
+        return self._exchanged(by_type, shares, zero, part, values)[place]
 
     @cached_property
     def _distinct(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
@@ -202,34 +208,49 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
-    def sync(self, shares: Shares, zero: int, dense: Ints, expert: Ints) -> Ints:
-        """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
-        return self.sync_of(shares, zero, 0, dense) + self.sync_of(shares, zero, 1, expert)
-
-    def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
-        """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
-        ticks, groups = np.zeros_like(weights), shares.parts[part]
-        for kind, what in EACH_ITERATION[zero]:
-            ticks += self._slowest(kind, groups.within, self.bytes_of(weights * self.times(what)), self.sync_left)
-        if groups.across:
-            shard = self.bytes_of(weights * self.times("gradients")) / shares.ranks[part]
-            ticks += self._slowest("all-reduce", groups.across, shard, self.sync_left)
+    def _exchanged(
+        self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints, factor: float = 1.0
+    ) -> Ints:
+        ticks = np.zeros_like(weights)
+        for kind, what in by_type[zero]:
+            sizes = self.bytes_of(weights) * self.times(what)
+            ticks += self._slowest(kind, shares.parts[part].within, sizes, factor)
         return ticks
 
-    def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, left: float = 1.0) -> Ints:
+    def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks of exchanges once per iteration, as if nothing hid them, of so many quanta of weights of one part."""
+        return self.summed(shares, zero, part, weights) + self.once(GATHERS, shares, zero, part, weights)
+
+    def once(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks of some of the exchanges once per iteration."""
+        return self._exchanged(by_type, shares, zero, part, weights, self.problem.preset.sync_factor)
+
+    def summed(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks to sum gradients once per iteration, between groups that each share the weights as well."""
+        ticks, across = self.once(SUMS, shares, zero, part, weights), shares.parts[part].across
+        if across:
+            shard = self.bytes_of(weights) * self.times("gradients") / shares.ranks[part]
+            ticks += self._slowest("all-reduce", across, shard, self.problem.preset.sync_factor)
+        return ticks
+
+    def step(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
+        """Ticks of the optimizer's step of stages of so many quanta of weights."""
+        seconds = self.bytes_of(self.stepped_on(ranks, zero, dense, expert)) * self.problem.training.step_s_per_byte
+        return self.scale.time.ticks_array(seconds)
+
+    def stepped_on(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
+        """Quanta of weights whose state a device holds, of so many."""
+        return stepped_on(dense, zero, ranks.dense) + stepped_on(expert, zero, ranks.expert)
+
+    def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, factor: float) -> Ints:
         """Return the ticks that the slowest of some groups takes to exchange so many bytes."""
         seconds = [self.exchanges.seconds(kind, group, sizes) for group in groups]
         slowest = seconds[0] if len(seconds) == 1 else np.maximum.reduce(seconds)
-        return self.scale.time.ticks_array(slowest * left)
+        return self.scale.time.ticks_array(slowest * factor)
 
-    @property
-    def sync_left(self) -> float:
-        """Part of the synchronisation that an iteration waits for."""
-        return sync_left(self.problem)
-
-    def times(self, part: Part) -> int:
+    def times(self, part: Part) -> float:
         """Return how many bytes are exchanged for each byte of weights."""
-        return self.copies.gradients if part == "gradients" else 1
+        return self.copies.summed if part == "gradients" else self.copies.gathered
 
     def flying(self, replicas: int, from_end: int) -> int:
         """Return how many microbatches the ``from_end``-th stage from the end has in flight."""
@@ -279,7 +300,8 @@ class GroupedTables:
         )
         ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
         least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
-        return held + self.whole(ranks, option.zero) + least
+        peak = self.whole(ranks, option.zero) + least
+        return held + np.maximum(peak, copies.stepped * self.stepped_on(ranks, option.zero, self.dense, self.expert))
 
     def deepest_within(self, load: int) -> int:
         """Most layers that a stage of at most ``load`` ticks can hold."""
