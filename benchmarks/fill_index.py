@@ -20,7 +20,7 @@ from typing import Any
 from measure import ROOT
 
 from nest.files import apply_settings, read_problem
-from nest.plan import Plan
+from nest.plan import Plan, Stage
 from nest.presets import preset_named
 from nest.result import Result, Status
 from nest.runs import problem_of, read_run
@@ -96,9 +96,16 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "stages": len(plan.stages),
         "replicas": plan.replicas,
         "arrangement": plan.arrangement,
+        "recompute": sorted({stage.recompute for stage in plan.stages}),
+        "recomputed": [_recomputed(stage) for stage in plan.stages],
         "zero": sorted({stage.sharding.zero for stage in plan.stages}),
         "layers": [len(stage.layers) for stage in plan.stages],
     }
+
+
+def _recomputed(stage: Stage) -> int | str:
+    """Return how many layers of a stage recompute."""
+    return 0 if stage.recompute == "none" else "all" if stage.recomputed is None else stage.recomputed
 
 
 def check(path: Path, known: dict[str, Any] | None) -> list[str]:

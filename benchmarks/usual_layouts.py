@@ -96,8 +96,9 @@ def plan_of(result: Result) -> str:
     plan = result.plan
     assert plan is not None
     variant, zero = plan.variant, max(stage.sharding.zero for stage in plan.stages)
+    again = "/".join(sorted({stage.recompute for stage in plan.stages}))
     widths = f"t{variant.tensor} c{variant.context} e{variant.expert} p{len(plan.stages)} d{plan.replicas}"
-    return f"{widths} b{variant.microbatch} recompute {variant.recompute}, ZeRO-{zero}"
+    return f"{widths} b{variant.microbatch} recompute {again}, ZeRO-{zero}"
 
 
 if __name__ == "__main__":

@@ -327,7 +327,7 @@ class Problem:
     def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
         """Return what a stage may recompute where each chooses for itself: what is allowed and has figures."""
         allowed = self.choices.stage_recompute
-        if self.preset.recompute == "choices" or allowed == {"none"}:
+        if self.preset.recompute == "choices" or allowed == frozenset({"none"}):
             return ("none",)
         known = self.graphs[variant].recomputes
         kinds = (kind for kind in RECOMPUTE if kind == "none" or kind in known)

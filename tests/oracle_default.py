@@ -127,8 +127,8 @@ class Costs:
         total = 0
         for place, again in zip(range(first, end), repeating(self.layers[first:end], inner), strict=True):
             layers = [self.layers[place]]
-            there = self._exchange(at, inner.group, layers, "all-gather", self.gathered)
-            back = there + self._exchange(at, inner.group, layers, "reduce-scatter", self.summed)
+            there = self._exchange(at, inner.group, layers, ("all-gather", self.gathered))
+            back = there + self._exchange(at, inner.group, layers, ("reduce-scatter", self.summed))
             total += self._left(there, self.passes(place, "forward", block) if place > first else 0)
             repeats = self.repeats(place, inner.kind, block) if again else 0
             total += self._left(back, self.passes(place, "backward", block) + repeats)
@@ -143,7 +143,7 @@ class Costs:
         if inner.zero == 3:
             kinds = [("all-gather", self.gathered), ("reduce-scatter", self.summed)]
         return sum(
-            self._exchange(at, inner.group, [self.layers[place]], kind, times)
+            self._exchange(at, inner.group, [self.layers[place]], (kind, times))
             for place in range(first, end)
             for kind, times in kinds
         )
@@ -154,14 +154,14 @@ class Costs:
         summed = 0
         if zero < 2:
             kind = "reduce-scatter" if zero else "all-reduce"
-            summed += self._exchange(at, size, layers, kind, self.summed)
+            summed += self._exchange(at, size, layers, (kind, self.summed))
         if zero and size < self.outer.replicas:
             summed += self._across(at, size, layers)
         window = max(0, self._backward(at, first, end) - self._scattered(at, first, end, inner))
         part = Fraction(summed) * (1 - Fraction(1, max(2, len(layers))))
         left = self._left(summed, min(part.numerator // part.denominator, window))
         if zero in (1, 2):
-            left += self._exchange(at, size, layers, "all-gather", self.gathered)
+            left += self._exchange(at, size, layers, ("all-gather", self.gathered))
         return left + self.round(self._stepped_on(layers, inner) * decimal(self.training.step_s_per_byte))
 
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
@@ -220,8 +220,11 @@ class Costs:
             times.append(self.round(seconds - hidden + decimal(self.training.overlap_tax) * hidden))
         return max(times)
 
-    def _exchange(self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], kind: str, times: Fraction) -> int:
+    def _exchange(
+        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], what: tuple[str, Fraction | int]
+    ) -> int:
         """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
+        kind, times = what
         groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
         whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
@@ -315,7 +318,7 @@ def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[F
     outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
-        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(problem, plan, stage)))
+        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
         first += len(stage.layers)
     return costs.objective(figures), figures
 
@@ -396,7 +399,7 @@ def _recomputations(problem: Problem, outer: Outer, run: tuple[int, int]) -> lis
     return found if found and allowed is not None and "none" not in allowed else [("none", 0), *found]
 
 
-def inner_of(problem: Problem, plan: Plan, stage: Stage) -> Inner:
+def inner_of(plan: Plan, stage: Stage) -> Inner:
     """Return what a stage of a plan chooses."""
     ranks, zero = plan.variant.context * plan.variant.expert, stage.sharding.zero
     count = len(stage.layers) if stage.recomputed is None else stage.recomputed

@@ -14,7 +14,7 @@ from nest.cost.links import LIBRARIES, LINK_KINDS
 from nest.graph import Again, Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.plan import Plan
 from nest.presets import DEFAULT
-from nest.problem import Choices, Copies, Problem, Training, Variant
+from nest.problem import Choices, Copies, Problem, Recompute, Training, Variant
 
 UNIT = 332_640
 """Bytes of which all sizes are multiples: parts of small groups are whole, and times short decimals."""
@@ -203,9 +203,10 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
     return choices
 
 
-def _kinds(rng: random.Random, graphs: dict[Variant, LayerGraph]) -> frozenset[str] | None:
-    known = {kind for graph in graphs.values() for kind in graph.recomputes}
-    return rng.choice([None] * 7 + [frozenset({"none"}), frozenset({*known, "none"}), frozenset(known or {"none"})])
+def _kinds(rng: random.Random, graphs: dict[Variant, LayerGraph]) -> frozenset[Recompute] | None:
+    known: set[Recompute] = {kind for graph in graphs.values() for kind in graph.recomputes}
+    plain: set[Recompute] = {"none"}
+    return rng.choice([*[None] * 7, frozenset(plain), frozenset(known | plain), frozenset(known or plain)])
 
 
 def _capacity(rng: random.Random, problem: Problem) -> float:

@@ -13,8 +13,8 @@ from random_default import random_plan, random_problem
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.evaluate import Evaluation, evaluate
-from nest.graph import Collective, Edge, Layer, LayerGraph
-from nest.plan import Plan
+from nest.graph import Collective, Edge, Layer, LayerGraph, Recomputed
+from nest.plan import Plan, over_replicas
 from nest.presets import DEFAULT, PAPER, Arrangement
 from nest.problem import Choices, Copies, Problem, Training, Variant
 
@@ -44,7 +44,7 @@ def plan_of(
     (variant,) = problem.graphs
     runs = list(pairwise(cuts))
     outer = oracle.Outer(variant, len(runs), replicas, arrangement)
-    return oracle.plan_of(problem, outer, runs, list(zeros or [0] * len(runs)))
+    return oracle.plan_of(problem, outer, runs, [oracle.Inner(zero, replicas) for zero in zeros or [0] * len(runs)])
 
 
 def judged(problem: Problem, plan: Plan) -> Evaluation:
@@ -185,12 +185,37 @@ def test_working_memory_and_overhead() -> None:
     assert judged(problem, plan_of(problem, [0, 2, 4])).memory_bytes == [40 + 16 + 9 + 100, 40 + 8 + 3 + 100]
 
 
-def test_recomputation_belongs_to_the_variant() -> None:
-    """What a variant repeats counts for every stage, the last one too."""
-    variant = Variant(1, recompute="full")
-    graph = LayerGraph(tuple(replace(layer, recompute_s=0.5) for layer in CHAIN.layers), CHAIN.edges)
-    problem = problem_of(variant, graph)
-    assert loads(judged(problem, plan_of(problem, [0, 2, 4]))) == pytest.approx([7.06, 7.06])
+def test_recomputation_of_some_layers() -> None:
+    """The first layers of a stage that can recompute do: they add their time, and keep less of each microbatch.
+
+    Of the second stage only the last layer can. The first has two microbatches of a layer's 4 bytes in flight, and of
+    the other's 1; what is recomputed is whole for a moment.
+    """
+    again = (Recomputed("full", 0.5, 1, 3),)
+    layers = tuple(replace(layer, recomputed=() if at == 2 else again) for at, layer in enumerate(CHAIN.layers))
+    problem = problem_of(graph=LayerGraph(layers, CHAIN.edges))
+    first, last = plan_of(problem, [0, 2, 4]).stages
+    plan = replace(
+        plan_of(problem, [0, 2, 4]),
+        stages=(replace(first, recompute="full", recomputed=1), replace(last, recompute="full")),
+    )
+    verdict = judged(problem, plan)
+    assert loads(verdict) == pytest.approx([6.56, 6.56])
+    assert verdict.memory_bytes == [40 + 2 * (1 + 4) + 3, 40 + 4 + 1 + 3]
+
+
+def test_groups_of_replicas_that_share_weights() -> None:
+    """Two pairs of neighbours, each with all weights: halves are summed within a pair, and shares across the pairs.
+
+    Of 40 bytes a pair reduce-scatters 20 on the innermost level; each half of them is summed with that of the other
+    pair, ten of twenty bytes each way; then the pair gathers 20 bytes.
+    """
+    problem = problem_of()
+    shared = plan_of(problem, [0, 4], 4)
+    plan = replace(shared, stages=(replace(shared.stages[0], sharding=over_replicas(1, 2)),))
+    verdict = judged(problem, plan)
+    within, across = 0.01 + 20 / 100, 2 * 0.1 + 2 * 20 / 2 / 10
+    assert syncs(verdict) == pytest.approx([2 * within + across])
 
 
 def test_collectives_of_layers() -> None:
@@ -237,13 +262,13 @@ def test_batch_fills_slots_of_all_expert_ranks() -> None:
 
 
 def test_what_the_other_presets_do_not_know() -> None:
-    """They count microbatches, and take what is computed again from the choices; `default` the other way round."""
+    """They count microbatches, and recompute all stages or none; under `default` each stage chooses for itself."""
     with pytest.raises(InvalidProblem, match=r"training\.global_batch: 20 under preset 'paper'"):
         problem_of(global_batch=20).with_preset(PAPER)
     with pytest.raises(InvalidProblem, match=r"choices\.recompute: 'full' under preset 'default'"):
         problem_of().with_choices(recompute="full")
     with pytest.raises(InvalidProblem, match="no variant of the model is allowed"):
-        problem_of(Variant(1, recompute="full")).with_preset(PAPER)
+        problem_of().with_choices(stage_recompute=frozenset({"full"}))
     with pytest.raises(InvalidProblem, match=r"choices\.recompute: 'selective'"):
         Choices(recompute="selective")
 

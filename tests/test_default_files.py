@@ -12,6 +12,7 @@ from random_default import random_plan, random_problem
 from nest.cli import run
 from nest.errors import InvalidProblem, OutOfScope
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
+from nest.graph import Collective, Recomputed
 from nest.presets import DEFAULT, PAPER
 from nest.problem import Choices, Copies, Training, Variant
 from nest.solve import solve
@@ -38,7 +39,7 @@ overlap_tax = 0.1
 overhead_bytes = 1e8
 
 [choices]
-variant_recompute = ["none", "full"]
+stage_recompute = ["none", "full"]
 
 [model]
 layers = [{ kind = "block", count = 6 }]
@@ -47,28 +48,48 @@ layers = [{ kind = "block", count = 6 }]
 kind = "block"
 tensor = 2
 microbatch = 2
-recompute = "full"
 forward_s = 0.01
 backward_s = 0.02
-recompute_s = 0.01
 parameter_bytes = 1e7
 expert_parameter_bytes = 4e6
 activation_bytes = 1e6
 working_bytes = 3e7
 output_bytes = 1e6
 collectives = [{ kind = "all-reduce", bytes = 2e6, axis = "tensor", when = "forward", hidden_s = 1e-5 }]
+[[model.costs.recomputed]]
+kind = "full"
+repeated_s = 0.01
+activation_bytes = 1e5
+working_bytes = 4e7
+collectives = [{ kind = "all-gather", bytes = 2e6, axis = "tensor", when = "recompute" }]
 
 [[model.costs]]
 kind = "block"
 tensor = 1
 microbatch = 2
-recompute = "selective"
 forward_s = 0.02
 backward_s = 0.04
 parameter_bytes = 2e7
 activation_bytes = 1e6
 output_bytes = 1e6
+recomputed = [{ kind = "selective", repeated_s = 0.01, activation_bytes = 5e5 }]
 """
+
+FORMER = """
+[[model.costs]]
+kind = "block"
+recompute = "full"
+forward_s = 0.02
+backward_s = 0.04
+recompute_s = 0.015
+parameter_bytes = 2e7
+activation_bytes = 2e5
+working_bytes = 1e6
+output_bytes = 1e6
+microbatch = 2
+collectives = [{ kind = "ring", bytes = 1e6, axis = "tensor", when = "recompute" }]
+"""
+"""Figures of recomputation in rows of their own, as before stages chose for themselves."""
 
 
 @pytest.fixture
@@ -83,14 +104,40 @@ def test_what_a_file_says(path: Path) -> None:
     problem = read_problem(path)
     assert problem.preset == DEFAULT
     assert problem.training == Training(0, "adam", 64, Copies(6, 2), 0.5, 0.1, 1e8)
-    wide, narrow = Variant(2, microbatch=2, recompute="full"), Variant(1, microbatch=2, recompute="selective")
+    wide, narrow = Variant(2, microbatch=2), Variant(1, microbatch=2)
     assert set(problem.graphs) == {wide, narrow}
-    assert problem.variants == (wide,)
+    assert (problem.recomputes(wide), problem.recomputes(narrow)) == (("none", "full"), ("none",))
     layer = problem.graphs[wide].layers[0]
-    assert (layer.expert_parameter_bytes, layer.working_bytes, layer.recompute_s) == (4e6, 3e7, 0.01)
+    assert (layer.expert_parameter_bytes, layer.working_bytes) == (4e6, 3e7)
+    repeated = Collective("all-gather", 2e6, "tensor", "recompute")
+    assert layer.recomputed == (Recomputed("full", 0.01, 1e5, 4e7, (repeated,)),)
     (collective,) = layer.collectives
     assert (collective.kind, collective.bytes, collective.axis) == ("all-reduce", 2e6, "tensor")
     assert (collective.when, collective.hidden_s) == ("forward", 1e-5)
+
+
+def test_files_of_before_stages_chose(path: Path) -> None:
+    """Rows of their own and the former name of the choice are read; rows that say nothing else add nothing."""
+    text = TEXT.replace("stage_recompute", "variant_recompute") + FORMER
+    path.write_text(text)
+    problem = read_problem(path)
+    narrow = Variant(1, microbatch=2)
+    selective, full = problem.graphs[narrow].layers[0].recomputed
+    assert full == Recomputed("full", 0.015, 2e5, 1e6, (Collective("ring", 1e6, "tensor", "recompute"),))
+    assert selective.kind == "selective"
+    assert problem.recomputes(narrow) == ("none", "full")
+    for old, new, fault in (
+        ("backward_s = 0.04\nrecompute", "backward_s = 0.05\nrecompute", "backward_s of layer 0 with tensor=1"),
+        ('when = "recompute" }]\n', 'when = "forward" }]\n', "collectives of layer 0 with tensor=1 microbatch=2 are"),
+        (
+            "microbatch = 2\ncoll",
+            "microbatch = 4\ncoll",
+            "microbatch=4 there are only rows that recompute",
+        ),
+    ):
+        path.write_text(text[: -len(FORMER)] + FORMER.replace(old, new))
+        with pytest.raises(InvalidProblem, match=fault):
+            read_problem(path)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -129,12 +176,12 @@ def test_plans_survive_a_file(seed: int, tmp_path: Path) -> None:
         ('"tensor"', '"data"', 'model.costs[0].collectives[0].axis: "data"; give "tensor"'),
         ("hidden_s = 1e-5", "hidden_s = -1", "model.costs[0].collectives[0].hidden_s: -1; give seconds"),
         ("= 4e6", "= 4e7", "expert_parameter_bytes of layer 0 is 40000000.0; give a part of its parameter_bytes"),
-        ('= "full"\nforward', '= "all"\nforward', 'model.costs[0].recompute: "all"; give "none"'),
-        ('["none", "full"]', '["some"]', 'choices.variant_recompute[0]: "some"'),
+        ('= "full"\nrepeated', '= "all"\nrepeated', 'model.costs[0].recomputed[0].kind: "all"; give "selective"'),
+        ('["none", "full"]', '["some"]', 'choices.stage_recompute[0]: "some"'),
         (
             "[choices]",
             '[choices]\nrecompute = "full"',
-            "choices.recompute: 'full' under preset 'default'; recomputation",
+            "choices.recompute: 'full' under preset 'default'; each stage",
         ),
         ('"default"', '"paper"', "training.global_batch: 64 under preset 'paper'; this preset counts training.micro"),
     ],
@@ -150,14 +197,12 @@ def test_bad_values(path: Path, old: str, new: str, fault: str) -> None:
 
 
 def test_setting(path: Path) -> None:
-    """What variants may recompute is a choice like the others."""
+    """What stages may recompute is a choice like the others; variants without figures of any such kind drop out."""
     problem = read_problem(path)
-    assert [each.recompute for each in apply_settings(problem, ["variant_recompute=any"]).variants] == [
-        "selective",
-        "full",
-    ]
-    with pytest.raises(InvalidProblem, match='variant_recompute=half: "half" is no kind of recomputation'):
-        apply_settings(problem, ["variant_recompute=half"])
+    assert problem.with_choices(stage_recompute=None).recomputes(Variant(1, microbatch=2)) == ("none", "selective")
+    assert apply_settings(problem, ["stage_recompute=selective"]).variants == (Variant(1, microbatch=2),)
+    with pytest.raises(InvalidProblem, match='stage_recompute=half: "half" is no kind of recomputation'):
+        apply_settings(problem, ["stage_recompute=half"])
 
 
 def test_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +210,7 @@ def test_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["solve", str(path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["status"] == "optimal"
-    assert result["plan"]["recompute"] == "full"
+    assert [stage["recompute"] for stage in result["plan"]["stages"]] == ["none"]
     plan = path.with_name("plan.json")
     plan.write_text(json.dumps(result))
     assert run(["evaluate", str(path), str(plan), "--json"]) == 0
@@ -218,8 +263,6 @@ def test_tables_of_the_other_presets_are_refused(path: Path) -> None:
 def test_presets_of_one_problem(seed: int) -> None:
     """What `default` alone knows does not disturb `paper`: a problem that counts microbatches is solved under both."""
     problem = random_problem(seed)
-    graphs = {each: graph for each, graph in problem.graphs.items() if each.recompute == "none"}
-    if graphs:
-        plain = replace(problem, graphs=graphs, training=Training(3), choices=Choices())
-        for preset in (PAPER, DEFAULT):
-            solve(plain.with_preset(preset))
+    plain = replace(problem, training=Training(3), choices=Choices())
+    for preset in (PAPER, DEFAULT):
+        solve(plain.with_preset(preset))

@@ -10,14 +10,16 @@ import pytest
 
 from nest.cluster import Cluster, Level
 from nest.evaluate import evaluate
-from nest.graph import Edge, Layer, LayerGraph
+from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.plan import Plan, Sharding, Stage, over_replicas
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Training, Variant
 
-NARROW, WIDE, THREE, AGAIN = Variant(1), Variant(2), Variant(3), Variant(1, recompute="full")
+NARROW, WIDE, THREE, AGAIN = Variant(1), Variant(2), Variant(3), Variant(1, microbatch=2)
+AGAINS = {name: (Recomputed("full", 1.0, 1), Recomputed("selective", 1.0, 1)) for name in "acd"}
 GRAPH = LayerGraph(
-    tuple(Layer(name, 1.0, 2.0, 10, 1) for name in "abcd"), (Edge("a", "b", 5), Edge("b", "c", 5), Edge("c", "d", 5))
+    tuple(Layer(name, 1.0, 2.0, 10, 1, recomputed=AGAINS.get(name, ())) for name in "abcd"),
+    (Edge("a", "b", 5), Edge("b", "c", 5), Edge("c", "d", 5)),
 )
 PROBLEM = Problem(
     "four layers on sixteen devices",
@@ -30,7 +32,8 @@ PROBLEM = Problem(
         stages=frozenset({2, 3}),
         zero=frozenset({0, 2}),
         zero_degree=frozenset({2, 3, 4, 5}),
-        variant_recompute=frozenset({"none"}),
+        microbatch=frozenset({1}),
+        stage_recompute=frozenset({"none", "full"}),
     ),
     DEFAULT,
 )
@@ -52,7 +55,7 @@ def plan_of(
             tuple("abcd"[first:end]),
             at * replicas * width,
             width,
-            variant.recompute,
+            "none",
             over_replicas(zeros[at], degree),
         )
         for at, (first, end) in enumerate(runs)
@@ -81,7 +84,7 @@ INSIDE = replace(
 )
 BROKEN: dict[str, tuple[str, Plan]] = {
     "width not allowed": ("variant", plan_of(2, variant=WIDE)),
-    "recomputation not allowed": ("variant", plan_of(2, variant=AGAIN)),
+    "microbatch not allowed": ("variant", plan_of(2, variant=AGAIN)),
     "unit beside groups of four": ("nesting", plan_of(2, variant=THREE)),
     "layer left out": ("cover", with_stage(1, layers=("c",))),
     "layer twice": ("cover", with_stage(1, layers=("b", "c", "d"))),
@@ -90,9 +93,10 @@ BROKEN: dict[str, tuple[str, Plan]] = {
     "no replica": ("replicas", plan_of(2, replicas=0)),
     "more replicas than microbatches": ("replicas", plan_of(2, replicas=5)),
     "stages not allowed": ("stages", plan_of(1, 2, 3, zeros=(0,) * 4)),
-    "a stage recomputes": ("recompute", with_stage(0, recompute="full")),
+    "kind not allowed": ("recompute", with_stage(0, recompute="selective")),
+    "more layers than can": ("recompute", with_stage(0, recompute="full", recomputed=2)),
     "type not allowed": ("sharding", plan_of(2, zeros=(1, 0))),
-    "fewer ranks than hold copies": ("sharding", plan_of(2, replicas=4, zeros=(2, 2), degree=2)),
+    "degree that divides nothing": ("sharding", plan_of(2, replicas=4, zeros=(2, 2), degree=3)),
     "inside the stage": ("sharding", INSIDE),
     "block too wide": ("block", with_stage(1, devices=2)),
     "gap between stages": ("placement", with_stage(1, first_device=3)),
@@ -126,10 +130,10 @@ def test_load_out_of_range() -> None:
     """Rings whose latencies leave the range of ticks for each microbatch break the rule `range`, and no other.
 
     Layers of 3e-6 s ask for ticks of 1e-16 s or finer, of which 2^60 are 115 s at most. A ring over 1,021 devices, too
-    few or too many for halves, waits 1,020 times for 0.02 s, and under ZeRO-3 each of the four layers runs three.
+    few or too many for halves, waits 1,020 times for 0.012 s, and under ZeRO-3 each of the four layers runs three.
     """
     graph = LayerGraph(tuple(Layer(name, 1e-6, 2e-6, 10, 1) for name in "abcd"), GRAPH.edges)
-    cluster = Cluster(1021, 1000, (Level(1021, 1e9, 0.02),))
+    cluster = Cluster(1021, 1000, (Level(1021, 1e9, 0.012),))
     problem = Problem("four layers", {NARROW: graph}, cluster, Training(1021), preset=DEFAULT)
     for zero, broken in ((0, set()), (3, {"range"})):
         plan = Plan(NARROW, 1021, 1, (Stage(tuple("abcd"), 0, 1, "none", over_replicas(zero, 1021)),), "stage-major")
@@ -144,13 +148,14 @@ def test_memory_to_the_last_byte() -> None:
 
 
 def test_degrees_are_those_of_all_copies() -> None:
-    """All ranks that hold copies, where such a degree is allowed and some sharding is."""
-    assert PROBLEM.copy_degrees(NARROW, 4) == (4,)
-    assert PROBLEM.copy_degrees(NARROW, 6) == ()
-    assert PROBLEM.copy_degrees(NARROW, 1) == ()
-    assert PROBLEM.copy_degrees(Variant(2, 2, 1), 2) == (4,)
+    """Numbers of replicas that divide all, where such a degree is allowed and some sharding is."""
+    assert PROBLEM.shard_groups(NARROW, 4) == (4, 2)
+    assert PROBLEM.shard_groups(NARROW, 7) == ()
+    assert PROBLEM.shard_groups(NARROW, 1) == ()
+    assert PROBLEM.shard_groups(Variant(2, 2, 1), 2) == (2, 1)
+    assert PROBLEM.with_choices(zero_degree=None).shard_groups(NARROW, 12) == (12, 6, 4, 3, 2)
     assert PROBLEM.copy_ranks(Variant(2, 3, 2), 5) == (30, 10)
-    assert PROBLEM.with_choices(zero=frozenset({0})).copy_degrees(NARROW, 4) == ()
+    assert PROBLEM.with_choices(zero=frozenset({0})).shard_groups(NARROW, 4) == ()
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,6 @@ def test_problem_facts_by_hand() -> None:
             "context": 1,
             "sequence": False,
             "microbatch": 1,
-            "recompute": "none",
             "layers": 4,
             "parameter_bytes": 40,
             "activation_bytes": 20,

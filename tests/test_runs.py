@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,27 +95,23 @@ def test_experts_are_divided() -> None:
 def test_what_is_named_is_tried() -> None:
     """A width beyond the node, few tokens a device, and selective recomputation are there if they are asked for."""
     asked = Choices(
-        tensor=frozenset({16}), context=frozenset({8}), sequence=True, variant_recompute=frozenset({"selective"})
+        tensor=frozenset({16}), context=frozenset({8}), sequence=True, stage_recompute=frozenset({"selective"})
     )
     posed = problem_of(run_of(GPT, "dgx-h100:128", choices=asked))
-    assert {(each.tensor, each.context, each.sequence, each.recompute) for each in posed.problem.graphs} == {
-        (16, 8, True, "selective")
-    }
-    assert "selective" in {each.recompute for each in problem_of(run_of(GPT, flash=False)).problem.graphs}
+    assert {(each.tensor, each.context, each.sequence) for each in posed.problem.graphs} == {(16, 8, True)}
+    assert {each.recomputes for each in posed.problem.graphs.values()} == {frozenset({"selective"})}
+    unfused = problem_of(run_of(GPT, flash=False)).problem
+    assert {each.recomputes for each in unfused.graphs.values()} == {frozenset({"selective", "full"})}
 
 
 def test_recomputation_keeps_less() -> None:
     """None keeps at least what selective does, and that at least what full does, in every layer."""
     graphs = problem_of(run_of(GPT, flash=False)).problem.graphs
-    for variant, graph in graphs.items():
-        if variant.recompute == "none":
-            kept = [
-                [layer.activation_bytes for layer in graphs[replace(variant, recompute=kind)].layers]
-                for kind in ("selective", "full")
-                if replace(variant, recompute=kind) in graphs
-            ]
-            for more, less in pairwise([[layer.activation_bytes for layer in graph.layers], *kept]):
-                assert all(high >= low for high, low in zip(more, less, strict=True))
+    for graph in graphs.values():
+        for layer in graph.layers[1:-1]:
+            assert [each.kind for each in layer.recomputed] == ["selective", "full"]
+            kept = [layer.activation_bytes, *(each.activation_bytes for each in layer.recomputed)]
+            assert kept == sorted(kept, reverse=True)
 
 
 def test_microbatches_that_no_device_holds_are_left_out() -> None:
@@ -132,20 +127,21 @@ def test_microbatches_that_no_device_holds_are_left_out() -> None:
 def test_graphs_hold_the_costs_of_layers() -> None:
     """Times, bytes and collectives are those of `nest.costing`, weights in the recipe's bytes, repeated ones apart."""
     run = run_of(MOE, recipe=recipe_named("fp32"), dtype="bf16")
-    variant = Variant(2, 4, sequence=True, recompute="full")
+    variant = Variant(2, 4, sequence=True)
     graph = problem_of(run).problem.graphs[variant]
     costs: tuple[LayerCost, ...] = layer_costs(run.model, run.hardware.device, run.setting(variant))["text"]
     layer, cost = graph.layers[1], costs[1]
     assert (layer.forward_s, layer.backward_s) == (cost.forward_s, cost.backward_s)
-    assert layer.recompute_s == cost.forward_s
+    (again,) = layer.recomputed
+    assert (again.kind, again.repeated_s) == ("full", cost.forward_s)
     assert layer.parameter_bytes == 4 * cost.parameters.total
     assert layer.expert_parameter_bytes == 4 * cost.parameters.expert > 0
-    assert layer.activation_bytes == cost.kept.full < cost.kept.none
-    assert layer.working_bytes >= cost.working_bytes + cost.kept.none - cost.kept.full
+    assert again.activation_bytes == cost.kept.full < cost.kept.none == layer.activation_bytes
+    assert again.working_bytes == layer.working_bytes + cost.kept.none - cost.kept.full
     assert {each.axis for each in layer.collectives} == {"tensor", "expert"}
-    again = [each.bytes for each in layer.collectives if each.when == "recompute"]
-    assert again == [each.bytes for each in layer.collectives if each.when == "forward"]
-    assert graph.layers[0].recompute_s == graph.layers[-1].recompute_s == 0
+    repeated = [each.bytes for each in again.collectives]
+    assert repeated == [each.bytes for each in layer.collectives if each.when == "forward"]
+    assert graph.layers[0].recomputed == graph.layers[-1].recomputed == ()
     assert graph.edges[0].bytes == 2048 * 4096 * 2 / 2  # a half each, the sequence is shared
 
 
@@ -160,8 +156,7 @@ def test_layers_that_are_alike_are_priced_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(posing, "layer_costs", counting)
     posed = problem_of(run_of(replace(LLAMA, layers=126)))
     assert len(asked) == len(set(asked))
-    shapes = {replace(variant, recompute="none") for variant in posed.problem.graphs}
-    assert len(shapes) <= len(asked) < len(posed.problem.graphs)
+    assert len(asked) >= len(posed.problem.graphs)
 
 
 def test_an_encoder_comes_before_its_decoder() -> None:

@@ -61,7 +61,7 @@ def priced(
 ) -> Both:
     """Price a plan both ways."""
     one = {name: frozenset({getattr(variant, name)}) for name in ("tensor", "expert", "context", "microbatch")}
-    choices = Choices(sequence=variant.sequence, variant_recompute=frozenset({variant.recompute}), **one)  # type: ignore[arg-type]
+    choices = Choices(sequence=variant.sequence, stage_recompute=frozenset({layout.recompute}), **one)  # type: ignore[arg-type]
     found = (recipe_named(recipe), framework_named(framework))
     run = Run(model(family), cluster_named(cluster), SEQUENCE, layout.global_batch, *found, choices=choices)
     problem = problem_of(run).problem
@@ -77,7 +77,7 @@ def priced(
 PLANS = [
     ("llama", Variant(2, sequence=True), Layout(64, 8, 4)),
     ("llama", Variant(2, sequence=True, microbatch=2), Layout(64, 8, 4, zero=1)),
-    ("llama", Variant(4, sequence=False, recompute="full"), Layout(64, 8, 2, zero=1, recompute="full")),
+    ("llama", Variant(4, sequence=False), Layout(64, 8, 2, zero=1, recompute="full")),
     ("llama", Variant(2, context=2, sequence=True), Layout(64, 16, zero=1)),
     ("llama", Variant(2, context=2, sequence=True), Layout(64, 16, zero=2)),
     ("gpt", Variant(8, sequence=True), Layout(32, 2, 4, zero=1)),

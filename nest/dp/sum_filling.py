@@ -13,18 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_MICROBATCH, Part
-from nest.cost.memory import state
-from nest.cost.overlap import MILLION
-from nest.graph import CollectiveKind
 from nest.tables import GroupedTables, prefix
+from nest.tables.exchanged import least_exchanged
 from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
 from nest.units import NEVER, Ints
-
-
-MANY = 2.0**50
-"""Quanta beside whose time that to launch is nothing."""
 
 
 class _Kind(NamedTuple):
@@ -91,41 +84,8 @@ class Filling:
     def working(self) -> Ints:
         """What each layer has in use for a moment at least, weights apart."""
         ways = [self.tables.working, *(each.working for each in self.tables.repeating)]
-        return np.minimum.reduce(ways)
-
-    def extra(self, option: Option) -> Ints:
-        """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
-
-        The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes; up to six times
-        may each be rounded down. Where computation hides them, what it loses to them is left.
-        """
-        ranks, ticks = self.tables.ranks(option.together), np.zeros(self.tables.layers)
-        for weights, count, rate in zip((self.tables.dense, self.tables.expert), ranks, self._rates, strict=True):
-            ticks += weights * (rate[option.zero] * (count - 1) / count)
-        ticks *= 1 - self.tables.hidden / MILLION
-        return np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
-
-    @cached_property
-    def _rates(self) -> list[dict[int, float]]:
-        """Ticks for a further quantum of dense weights and of experts', by ZeRO type, as if each rank sent all of it."""
-        tables, variant = self.tables, self.tables.variant
-        found = []
-        for inside in tables.problem.copy_ranks(variant, 1):
-            apart = np.array([variant.tensor if inside > 1 else variant.width])
-            rates = {}
-            for zero, each in EACH_MICROBATCH.items():
-                rates[zero] = 2 * sum(self._further_s(*exchange, apart) for exchange in each)
-                rates[zero] *= tables.scale.time.ticks_per_s
-            found.append(rates)
-        return found
-
-    def _further_s(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
-        """Return what a further quantum takes two devices at least: what it takes to launch is the same for any size."""
-        size = self.tables.times(part) / self.tables.scale.quanta_per_byte
-        some, more = (
-            self.tables.exchanges.least_s(kind, np.array([2]), apart, MANY * size * times) for times in (1, 2)
-        )
-        return float((more - some)[0]) / MANY
+        least: Ints = np.minimum.reduce(ways)
+        return least
 
 
 class _Filled:
@@ -140,8 +100,8 @@ class _Filled:
         self._known: dict[tuple[int, int], int] = {}
         if not options:
             return
-        self.held = np.array([prefix(self._state(option)) for option in options])
-        self.extra = np.array([prefix(filling.extra(each)) for each in nearest])
+        self.held = np.array([prefix(tables.least_state(option)) for option in options])
+        self.extra = np.array([prefix(least_exchanged(tables, each)) for each in nearest])
         alike = [(option.zero, *(degree > 1 for degree in tables.ranks(option.together))) for option in options]
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
@@ -150,13 +110,6 @@ class _Filled:
         self.peaks = RangeMost(np.concatenate([least[1:] + filling.working + each for each in wholes]))
         self.least_kept = least
         self.moment_from = tables.layers * np.array([kinds.index(each) for each in alike], dtype=np.int64)
-
-    def _state(self, option: Option) -> Ints:
-        """Return what each layer adds to a stage at least; a sum is rounded up once, and not for each layer."""
-        tables = self.tables
-        parts = zip((tables.dense, tables.expert), tables.ranks(option.together), strict=True)
-        dense, expert = (state(weights, tables.copies, option.zero, degree) for weights, degree in parts)
-        return np.maximum(dense + expert - (2 if option.zero else 0), 0)
 
     def fewest(self, load: int, enough: int) -> int:
         """Return how many stages there are at least if none takes longer than a load, or that they are more."""
@@ -196,7 +149,7 @@ class _Filled:
         return first + int(fits.argmax()) if fits.any() else end
 
 
-NEAR = (1, 2, 8)
+SIZES = (1, 2, 8, 2**62)
 """Groups of replicas that share weights are taken together from each of these sizes to the next."""
 
 
@@ -208,9 +161,7 @@ def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     plain = [option for option in options if option.zero == 1] or [option for option in options if option.zero == 0]
     found = [(plain[0], plain[0])] if plain else []
     for zero in (2, 3):
-        for low, high in pairwise((*NEAR, None)):
-            alike = [
-                each for each in options if each.zero == zero and low <= each.together < (high or each.together + 1)
-            ]
+        for low, high in pairwise(SIZES):
+            alike = [each for each in options if each.zero == zero and low <= each.together < high]
             found += [(alike[0], alike[-1])] if alike else []
     return found

@@ -18,9 +18,8 @@ from nest.presets import Arrangement
 from nest.problem import Variant
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
-from nest.tables.grouped import NO_BOUNDARY, Site
+from nest.tables.grouped import NO_BOUNDARY, Pair, Site
 from nest.units import LONGEST, NEVER, Ints, distinct
-
 
 PRECISE = 128
 """Bounds of the slowest load are as near to each other as this part of them."""
@@ -80,10 +79,6 @@ class SumBounds:
         inner = [self.tables.hops(level)[1:-1] for level in range(self.problem.levels)]
         return np.array([int(each.min(initial=NEVER)) for each in inner], dtype=np.int64)
 
-    def _least_hop(self, level: int) -> int:
-        """Return the least ticks of a transfer across a boundary, nothing where there is none."""
-        return 0 if level == NO_BOUNDARY else int(self.hop[level])
-
     def hop_beyond(self, apart: Ints) -> Ints:
         """Least ticks of a transfer between devices that are so far apart."""
         groups = np.array(self.problem.cluster.group_sizes, dtype=np.int64)
@@ -104,7 +99,7 @@ class SumBounds:
         return least
 
     def slowest(self, choice: SumChoice, most: int) -> int:
-        """Return a load that some stage reaches, by memory, recomputation and work; more than ``most`` as it may be."""
+        """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``."""
         filled, stages = self.filling.within(choice.replicas), choice.stages
         if filled.fewest(most, stages) > stages:
             return most + 1
@@ -158,13 +153,9 @@ class SumBounds:
         return NEVER if slowest > LONGEST else self.total + choice.further * slowest
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages.
-
-        A stage counts in its slowest replica, which need not be that of the slowest transfer on either side.
-        """
-        each = [max(int(self.hop[out]) for _, out in site.pairs) for site in sites[:-1]]
-        both = sum(max(self._least_hop(entry) + self._least_hop(out) for entry, out in site.pairs) for site in sites)
-        hops = np.array([both]), np.array([min(each, default=0)])
+        """Return the bound of one choice, from the places of its stages."""
+        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
+        hops = np.array([sum(each)]), np.array([min(each)])
         options = self.tables.options(choice.replicas)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         types = tuple(sorted({option.zero for option in options}))
@@ -174,6 +165,10 @@ class SumBounds:
         once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
         sync = int(once / choice.stages)
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+
+    def _hops(self, pair: Pair) -> int:
+        """Return the least ticks of both transfers of a stage."""
+        return sum(int(self.hop[level]) for level in pair if level != NO_BOUNDARY)
 
     def fewest_stages(self, replicas: Ints) -> Ints:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.

@@ -61,11 +61,11 @@ class Holding(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a stage shards, what it recomputes (a place in `GroupedTables.repeating` from 1, 0 for nothing), how often."""
+    """How a stage shards, and what how many layers recompute: a place in `GroupedTables.repeating` from 1, or 0."""
 
     option: Option
     kind: int
-    count: int
+    layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class SumRows:
     def _stage(self, step: Step) -> StageTables:
         band, shape = self.band, self.band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
-        found = StageTables(added, sync, *(np.zeros(shape, dtype=kind) for kind in (np.int16, np.int8, np.int32)))
+        found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         admitted = self.masks.at(step.role, step.start, self.stride)
         allowed = band.valid if admitted is None else band.valid & admitted
         for at, each in enumerate(self.ways(step.site.holders)):
@@ -167,10 +167,13 @@ class SumRows:
         again = self.band.recomputation(way, flying, may)
         total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
         better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
-        entries = (total, waits, at, again.kind, again.count)
-        names = ("load", "sync", "option", "kind", "count")
-        for name, values in zip(names, entries, strict=True):
-            np.copyto(getattr(found, name), values, where=better, casting="unsafe")
+        chosen = np.full_like(again.kind, at)
+        for into, values in zip(
+            (found.load, found.sync, found.option, found.kind, found.count),
+            (total, waits, chosen, again.kind, again.layers),
+            strict=True,
+        ):
+            np.copyto(into, values, where=better)
 
     def ways(self, holders: Holders) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""

@@ -22,9 +22,9 @@ from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant
 from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
+from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables
 from nest.tables.grouped import Site
-from nest.problem import Variant
 from nest.units import LONGEST, NEVER, Ints
 
 
@@ -36,8 +36,8 @@ def settle_sums(tables: Tables, watch: Watch) -> None:
 class _Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
-    A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself with
-    a bound by memory; that for itself with what its stages see, and a bound from this; and that is settled.
+    A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
+    with a bound by memory; that for itself with what its stages see, and a bound from this; and that is settled.
     """
 
     def __init__(self, tables: Tables, watch: Watch) -> None:
@@ -233,5 +233,5 @@ def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) ->
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,
         sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
-        recomputed=None if way.count == able else way.count,
+        recomputed=None if way.layers == able else way.layers,
     )

@@ -35,6 +35,13 @@ Rows: TypeAlias = Mapping[LayerId, CostRow]
 """Cost row of each layer under one variant."""
 
 
+class _Costs(NamedTuple):
+    """Cost rows under one variant, and those of each kind of recomputation in files that have them apart."""
+
+    plain: Rows
+    again: Sequence[Rows]
+
+
 class _Link(NamedTuple):
     """An edge of every variant; ``sizes`` by variant, or None for the source's ``output_bytes``."""
 
@@ -52,10 +59,10 @@ def graphs_of(model: ModelTable) -> dict[Variant, LayerGraph]:
         If rows are missing, double or name no layer, or the edges make no connected graph without cycles.
     """
     kinds = _kinds(model.layers)
-    rows, again = _rows(model.costs, kinds)
+    rows = _rows(model.costs, kinds)
     links = _links(model, kinds, rows)
     where = "model.skips" if model.edges is UNSET else "model.edges"
-    return {variant: _graph(kinds, rows[variant], again[variant], links, variant, where) for variant in rows}
+    return {variant: _graph(kinds, rows[variant], links, variant, where) for variant in rows}
 
 
 def _kinds(runs: Sequence[LayerRun]) -> Kinds:
@@ -83,29 +90,26 @@ def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
     return range(first, first + (1 if run.count is UNSET else run.count))
 
 
-def _rows(costs: Sequence[CostRow], kinds: Kinds) -> tuple[dict[Variant, Rows], dict[Variant, list[Rows]]]:
-    """Return the cost row of each layer, for each variant that has any row, and the rows of what recomputes."""
+def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, _Costs]:
+    """Return the cost rows of each layer, for each variant that has any row."""
     by_kind: dict[tuple[Variant, str], dict[str, CostRow]] = {}
     by_id: dict[tuple[Variant, str], dict[LayerId, CostRow]] = {}
     known = set(kinds.values())
     for at, row in enumerate(costs):
-        variant, where = (variant_of(row), row.recompute), item("model.costs", at)
-        of_kind, of_id = by_kind.setdefault(variant, {}), by_id.setdefault(variant, {})
+        of, where = (variant_of(row), row.recompute), item("model.costs", at)
+        of_kind, of_id = by_kind.setdefault(of, {}), by_id.setdefault(of, {})
         if row.ids is UNSET:
             _enter(of_kind, _row_kind(row, known, where), row, where)
         for name in _row_ids(row, kinds, where):
             _enter(of_id, name, row, where)
-    plain: dict[Variant, Rows] = {}
-    again: dict[Variant, list[Rows]] = {}
-    for (variant, recompute), of_kind in by_kind.items():
-        rows = _complete(kinds, of_kind, by_id[variant, recompute], variant)
-        if recompute == "none":
-            plain[variant] = rows
-        again.setdefault(variant, []).extend([rows] if recompute != "none" else [])
-    if alone := [variant for variant in again if variant not in plain]:
-        what = f"with {spell_variant(alone[0])} there are only rows that recompute"
-        raise InvalidProblem("model.costs", what, "add rows without recompute, which say what all of them share")
-    return {variant: plain[variant] for variant in again}, again
+    found: dict[Variant, dict[str, Rows]] = {}
+    for each, of_kind in by_kind.items():
+        found.setdefault(each[0], {})[each[1]] = _complete(kinds, of_kind, by_id[each], each[0])
+    for variant, rows in found.items():
+        if "none" not in rows:
+            what = f"with {spell_variant(variant)} there are only rows that recompute"
+            raise InvalidProblem("model.costs", what, "add rows without recompute, which say what all of them share")
+    return {variant: _Costs(rows.pop("none"), list(rows.values())) for variant, rows in found.items()}
 
 
 def _row_kind(row: CostRow, known: set[str], where: str) -> str:
@@ -148,7 +152,7 @@ def _complete(kinds: Kinds, by_kind: Mapping[str, CostRow], by_id: Rows, variant
     return rows
 
 
-def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, Rows]) -> list[_Link]:
+def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, _Costs]) -> list[_Link]:
     if model.edges is not UNSET:
         if model.skips:
             raise InvalidProblem("model.skips", "edges are given as well", "edges replace the chain: name all there")
@@ -160,7 +164,7 @@ def _links(model: ModelTable, kinds: Kinds, rows: Mapping[Variant, Rows]) -> lis
 
 
 def _table_links(
-    tables: Sequence[EdgeTable], where: str, kinds: Kinds, variants: Mapping[Variant, Rows]
+    tables: Sequence[EdgeTable], where: str, kinds: Kinds, variants: Mapping[Variant, _Costs]
 ) -> Iterator[_Link]:
     for at, table in enumerate(tables):
         here = item(where, at)
@@ -179,7 +183,7 @@ def _known_layer(name: LayerId, kinds: Kinds, where: str) -> None:
 
 
 def _sizes(
-    given: Number | list[BytesRow] | UnsetType, where: str, variants: Mapping[Variant, Rows]
+    given: Number | list[BytesRow] | UnsetType, where: str, variants: Mapping[Variant, _Costs]
 ) -> Mapping[Variant, Number] | None:
     if given is UNSET:
         return None
@@ -199,11 +203,9 @@ def _sizes(
     return sizes
 
 
-def _graph(
-    kinds: Kinds, rows: Rows, again: Sequence[Rows], links: Sequence[_Link], variant: Variant, where: str
-) -> LayerGraph:
-    layers = [_layer(name, row, kinds[name], [each[name] for each in again]) for name, row in rows.items()]
-    edges = [Edge(link.source, link.target, _size(link, rows[link.source], variant)) for link in links]
+def _graph(kinds: Kinds, rows: _Costs, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
+    layers = [_layer(name, row, kinds[name], [each[name] for each in rows.again]) for name, row in rows.plain.items()]
+    edges = [Edge(link.source, link.target, _size(link, rows.plain[link.source], variant)) for link in links]
     try:
         return LayerGraph.sort(layers, edges)
     except InvalidProblem as fault:

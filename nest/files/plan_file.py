@@ -38,7 +38,7 @@ class ShardingTable(Table):
 
 
 class StageTable(Table):
-    """One stage; the judge's figures may be null or left out, and ``recomputed`` where all layers recompute that can."""
+    """One stage; the judge's figures may be null or left out, ``recomputed`` where all layers recompute that can."""
 
     layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
     first_device: Place

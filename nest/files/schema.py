@@ -146,7 +146,7 @@ class LayerRun(Table):
 class VariantKeys(Table):
     """Widths and microbatch for which a figure holds.
 
-    ``recompute`` is how the figures of ``recomputed`` were given before stages chose for themselves: in rows of their own.
+    ``recompute`` is how the figures of ``recomputed`` were given before stages chose for themselves: in rows apart.
     """
 
     tensor: Count = 1

@@ -13,6 +13,7 @@ sum is ``p (1 + p)^(n - 1)``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import accumulate
 from math import comb
 
@@ -39,7 +40,7 @@ def _plans(problem: Problem, variant: Variant) -> int:
 
 
 def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
-    """Count plans whose stages are all as wide, and shard over replicas: each stage has its ZeRO type.
+    """Count plans whose stages are all as wide, shard over replicas, and recompute: each in its way.
 
     With one stage or one replica, all arrangements are the same plan.
     """
@@ -47,16 +48,46 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     if problem.unnested(variant):
         return 0
     room, choices = problem.cluster.devices // variant.width, problem.choices
+    kinds = problem.recomputes(variant)
+    able = tuple(sum(layer.again(kind) is not None for kind in kinds) for layer in problem.graphs[variant].layers)
+    cut = _cuts(able, plain="none" in kinds, most=min(layers, room))
     for replicas in range(1, min(problem.microbatches(variant), room) + 1):
         if choices.replicas is not None and replicas not in choices.replicas:
             continue
-        sharding = bool(problem.copy_degrees(variant, replicas))
-        types = sum(zero == 0 or sharding for zero in choices.zero)
+        groups = len(problem.shard_groups(variant, replicas))
+        ways = sum(groups if zero else 1 for zero in choices.zero)
         for stages in range(1, min(layers, room // replicas) + 1):
             if choices.stages is None or stages in choices.stages:
-                ways = len(problem.preset.arrangements) if stages > 1 and replicas > 1 else 1
-                total += ways * comb(layers - 1, stages - 1) * types**stages
+                places = len(problem.preset.arrangements) if stages > 1 and replicas > 1 else 1
+                total += places * cut[stages] * ways**stages
     return total
+
+
+@cache
+def _cuts(able: tuple[int, ...], *, plain: bool, most: int) -> tuple[int, ...]:
+    """Count the cuts into 0, 1, ... stages, each with what its stages recompute.
+
+    A stage recomputes nothing, or one kind up to one of its layers that can. So a walk over the layers marks at most
+    one of each stage, in as many ways as it can recompute.
+
+    Parameters
+    ----------
+    able
+        In how many ways each layer can.
+    plain
+        Whether a stage may recompute nothing although it could.
+    """
+    if not any(able):
+        return (0, *(comb(len(able) - 1, stages - 1) for stages in range(1, most + 1)))
+    closed = [1] + [0] * most
+    unable, idle, marked = ([0] * (most + 1) for _ in range(3))
+    for ways in able:
+        unable = [here + before for here, before in zip(unable, [0, *closed[:-1]], strict=True)]
+        marked = [here + ways * (some + none) for here, some, none in zip(marked, idle, unable, strict=True)]
+        if ways:
+            idle, unable = [some + none for some, none in zip(idle, unable, strict=True)], [0] * (most + 1)
+        closed = [here + none + (some if plain else 0) for here, none, some in zip(marked, unable, idle, strict=True)]
+    return tuple(closed)
 
 
 def _shardings(problem: Problem, variant: Variant) -> dict[int, int]:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nest.plan import Sharding
+from nest.plan import Sharding, Stage
 from nest.report.figures import PricedPlan
 from nest.report.format import bar, duration, layer_range, level_name, number_range, percent, size
 from nest.report.layout import Column, ruled_table
@@ -52,7 +52,7 @@ def groups(priced: PricedPlan) -> list[range]:
 
     def likeness(at: int) -> tuple[object, ...]:
         stage = priced.plan.stages[at]
-        shape = len(stage.layers), stage.devices, stage.recompute, stage.sharding
+        shape = len(stage.layers), stage.devices, stage.recompute, stage.recomputed, stage.sharding
         return (*shape, priced.evaluation.stages[at].load, priced.boundaries[at : at + 1])
 
     stages = range(len(priced.plan.stages))
@@ -76,7 +76,7 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     first_devices = [stage.first_device for stage in stages]
     yield number_range(min(first_devices), max(first_devices) + stages[0].devices - 1)
     if "Recomp" not in same:
-        yield stages[0].recompute
+        yield _recomputed(priced, stages[0])
     if "ZeRO" not in same:
         yield sharding_text(stages[0].sharding)
     yield duration(priced.evaluation.loads_s[group.start], aligned=True)
@@ -85,6 +85,15 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     yield f"{'' if single else '≤ '}{size(most, aligned=True)} {full}"
     level = priced.boundaries[group.start : group.start + 1]
     yield level_name(priced.problem.cluster, level[0]) if level else "-"
+
+
+def _recomputed(priced: PricedPlan, stage: Stage) -> str:
+    """Return what a stage recomputes, and of how many layers that can, where not all of them do."""
+    if stage.recomputed is None:
+        return stage.recompute
+    graph = priced.problem.graphs[priced.plan.variant]
+    able = sum(graph.layers[graph.index[name]].again(stage.recompute) is not None for name in stage.layers)
+    return f"{stage.recompute} {stage.recomputed}/{able}"
 
 
 def sharding_text(sharding: Sharding) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nest.costing import LayerCost, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
 from nest.errors import InvalidProblem
-from nest.graph import Again, Layer, LayerGraph
+from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Copies, Problem, Training, Variant
 from nest.runs.chain import Chain
@@ -77,7 +77,8 @@ class _Maker:
         shapes = list(self.widths.shapes())
         if not shapes:
             raise self.widths.none_left()
-        probe = self._problem("", {shape: LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ()) for shape in shapes})
+        empty = {shape: LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ()) for shape in shapes}
+        probe = Problem("", empty, self.cluster, self.training, preset=DEFAULT)
         apart = {shape: pair for shape in shapes if (pair := probe.unnested(shape)) is not None}
         if len(apart) == len(shapes):
             return shapes
@@ -105,10 +106,8 @@ class _Maker:
     def _fits(self, graph: LayerGraph) -> bool:
         """Whether a device can hold the tensors of every layer, weights apart, whatever of it recomputes."""
         room = self.cluster.hbm_bytes - self.training.overhead_bytes
-        return all(
-            any(each.activation_bytes + each.working_bytes <= room for each in (layer, *layer.recomputed))
-            for layer in graph.layers
-        )
+        ways: Iterator[list[Layer | Recomputed]] = ([layer, *layer.recomputed] for layer in graph.layers)
+        return all(min(each.activation_bytes + each.working_bytes for each in way) <= room for way in ways)
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
         costs = layer_costs(self.run.model, self.run.hardware.device, self.run.setting(variant))

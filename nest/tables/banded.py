@@ -29,13 +29,13 @@ class Recomputation(NamedTuple):
         What it adds to their loads; `NEVER` where nothing makes them fit.
     kind
         What they compute again: 0 for nothing, then a place in `GroupedTables.repeating`, from 1.
-    count
-        How many layers do.
+    layers
+        How many do.
     """
 
     ticks: Ints
     kind: Ints
-    count: Ints
+    layers: Ints
 
 
 class GroupedBand:
@@ -115,7 +115,7 @@ class GroupedBand:
         fits = self._kept <= most_kept(room, self._peak(option), flying)
         plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
-        kind, count = np.zeros(ticks.shape, dtype=np.int8), np.zeros(ticks.shape, dtype=np.int32)
+        kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
         if len(rows) and self.tables.repeating:
             stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])

@@ -106,10 +106,24 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     for own, weights in enumerate((tables.dense, tables.expert)):
         whole = weights.sum(keepdims=True)
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
-        if len(scattering) and all(way.zero >= 2 for way in ways):
+        if scattering and all(way.zero >= 2 for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
         ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
         step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte
     step *= tables.scale.time.ticks_per_s
     left = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
     return Exchanged(*left, np.array([step]))
+
+
+def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
+    """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
+
+    The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
+    each be rounded down. Where computation hides them, what it loses to them is left.
+    """
+    ranks, ticks = tables.ranks(option.together), np.zeros(tables.layers)
+    for weights, count, rates in zip((tables.dense, tables.expert), ranks, tables.least_rates, strict=True):
+        ticks += weights * (rates[option.zero] * (count - 1) / count)
+    ticks *= 1 - tables.hidden / MILLION
+    least: Ints = np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
+    return least

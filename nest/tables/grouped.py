@@ -32,6 +32,10 @@ Pair: TypeAlias = tuple[int, int]
 NO_BOUNDARY = -1
 
 
+MANY = 2.0**50
+"""Quanta beside whose time that to launch is nothing."""
+
+
 class Site(NamedTuple):
     """What one stage of a plan sees of the network.
 
@@ -208,6 +212,28 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
+    @cached_property
+    def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
+
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        """
+        found = []
+        for inside in self.ranks(1):
+            apart = np.array([self.variant.tensor if inside > 1 else self.width])
+            rates = {
+                zero: 2 * sum(self._further_s(*exchange, apart) for exchange in each)
+                for zero, each in EACH_MICROBATCH.items()
+            }
+            found.append({zero: rate * self.scale.time.ticks_per_s for zero, rate in rates.items()})
+        return found[0], found[1]
+
+    def _further_s(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
+        """Return what a further quantum takes two devices at least: what it takes to launch is the same for any size."""
+        size, pair = MANY * self.times(part) / self.scale.quanta_per_byte, np.array([2])
+        some, more = (self.exchanges.least_s(kind, pair, apart, times * size) for times in (1, 2))
+        return float((more - some)[0]) / MANY
+
     def _exchanged(
         self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints, factor: float = 1.0
     ) -> Ints:
@@ -277,6 +303,13 @@ class GroupedTables:
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
             usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
             np.minimum(least, held, out=least, where=usable[:, None])
+        return least
+
+    def least_state(self, option: Option) -> Ints:
+        """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
+        parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
+        dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
+        least: Ints = np.maximum(dense + expert - (2 if option.zero else 0), 0)
         return least
 
     @cached_property
