@@ -1,31 +1,36 @@
 """What is lost by planning on levels: the plan that is best on them, priced on the network as it is wired.
 
-On at most 16 devices every plan with equal stages is tried: replicas x stages x tensor width, on levels in the order of
-the line, and on the exact pairs in every order of the devices. Up to `EVERY_ORDER` devices all orders are tried; above,
-the optimum lies between a bound (every transfer takes the cheapest pair) and the best order that a local search finds.
+On at most 16 devices every plan with equally wide stages is tried: replicas x stages x tensor width, on levels in both
+arrangements on the line, and on the exact pairs with every rank on any device. The exact optimum is proven: prices grow
+with the slowest transfer of each kind, so combinations of slowest transfers are tried from the cheapest on, until one
+can be laid onto the network (`embedding`); none that is cheaper can.
 
 The model: equal layers; each sums its activations over the tensor width twice a pass (rings), hands them to the next
 stage, and sums its gradients over the replicas once. An iteration takes (microbatches of a replica + stages - 1) x the
-slowest stage + the slowest synchronisation, as in the preset `paper`; transfers do not disturb each other.
+slowest stage + the slowest synchronisation, as in the preset `paper`; transfers do not disturb each other. Stages have
+as equal numbers of layers as can be, which is best where the largest stage decides.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import permutations
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from math import inf
 from pathlib import Path
 
 import numpy as np
+from embedding import Pattern, fits, orbits, within
 
 from nest.hardware import Torus
 from nest.networks import Levelling, Network, Pairwise, fat_tree, grid, level_network, pairwise, ring
 from nest.units import Floats, Ints
 
-EVERY_ORDER = 9
-SWEEPS = 6
+EVERY_SHAPE = 9
+"""With more devices only plans are looked at that could be the best."""
+
 LINK_BYTES_PER_S, HOP_S = 25e9, 5e-6
 
 
@@ -49,17 +54,33 @@ LOADS = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A plan without its devices."""
+    """A plan without its devices; ``stage_major`` says whether the replicas of a stage are neighbours on the line."""
 
     replicas: int
     stages: int
     width: int
+    stage_major: bool = False
 
     @property
     def blocks(self) -> Ints:
         """Places on the line by replica, stage, and place in the block."""
-        count = self.replicas * self.stages * self.width
-        return np.arange(count).reshape(self.replicas, self.stages, self.width)
+        places = np.arange(self.replicas * self.stages * self.width)
+        if self.stage_major:
+            return places.reshape(self.stages, self.replicas, self.width).transpose(1, 0, 2)
+        return places.reshape(self.replicas, self.stages, self.width)
+
+    @property
+    def pattern(self) -> Pattern:
+        """Its transfers: rings of tensor parallel, between stages, rings of replicas."""
+        blocks = self.blocks
+        kinds = (
+            (blocks, np.roll(blocks, -1, axis=2)) if self.width > 1 else None,
+            (blocks[:, :-1], blocks[:, 1:]) if self.stages > 1 else None,
+            (blocks, np.roll(blocks, -1, axis=0)) if self.replicas > 1 else None,
+        )
+        none = np.zeros((0, 2), dtype=int)
+        pairs = tuple(none if ends is None else np.stack([end.ravel() for end in ends], axis=1) for ends in kinds)
+        return Pattern(blocks.size, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +93,13 @@ class Row:
     shape: str
     repriced_s: float
     best_s: float
-    bound_s: float
-    worst_shape: float
+    best_shape: str
+    worst_shape: float | None
 
     @property
     def gap(self) -> float:
-        """By how much the levelled optimum exceeds the best that was found."""
+        """By how much the levelled optimum exceeds the true one."""
         return self.repriced_s / self.best_s - 1
-
-    @property
-    def most(self) -> float:
-        """By how much it exceeds the bound."""
-        return self.repriced_s / self.bound_s - 1
 
 
 def networks() -> Iterator[Network]:
@@ -107,27 +123,63 @@ def shapes(devices: int, load: Load) -> list[Shape]:
     """Return the plans that fit on so many devices; idle ones are allowed."""
     counts = range(1, devices + 1)
     return [
-        Shape(replicas, stages, width)
-        for replicas in counts
-        for stages in counts
-        for width in counts
-        if replicas * stages * width <= devices and replicas <= load.microbatches and load.layers % stages == 0
+        Shape(replicas, stages, width, stage_major)
+        for replicas, stages, width in product(counts, counts, counts)
+        for stage_major in (False, True)[: 1 + (replicas > 1 and stages > 1)]
+        if replicas * stages * width <= devices and replicas <= load.microbatches and stages <= load.layers
     ]
 
 
-def price(shape: Shape, load: Load, pairs: Pairwise, orders: Ints) -> Floats:
-    """Return the time of a plan in seconds, for each order of the devices (one row each)."""
-    blocks = shape.blocks
-    depth = load.layers // shape.stages
-    compute = depth * load.layer_s / shape.width
+def sizes(shape: Shape, load: Load) -> tuple[float, float, float]:
+    """Return the bytes of a transfer of each kind."""
     part = load.activation_bytes / shape.width
-    ring_s = _slowest(pairs, orders, blocks, np.roll(blocks, -1, axis=2), part) if shape.width > 1 else 0.0
-    hop_s = _slowest(pairs, orders, blocks[:, :-1], blocks[:, 1:], part) if shape.stages > 1 else 0.0
-    gradients = depth * load.gradient_bytes / shape.width / shape.replicas
-    sync_s = _slowest(pairs, orders, blocks, np.roll(blocks, -1, axis=0), gradients) if shape.replicas > 1 else 0.0
+    return part, part, depth(shape, load) * load.gradient_bytes / shape.width / shape.replicas
+
+
+def depth(shape: Shape, load: Load) -> int:
+    """Return the layers of the largest stage."""
+    return -(-load.layers // shape.stages)
+
+
+def priced(shape: Shape, load: Load, slowest: Sequence[Floats | float]) -> Floats:
+    """Return the time of a plan in seconds, given the slowest transfer of each kind."""
+    ring_s, hop_s, sync_s = slowest
+    layers = depth(shape, load)
     rounds = -(-load.microbatches // shape.replicas) + shape.stages - 1
-    busy = compute + depth * 4 * 2 * (shape.width - 1) * ring_s + 2 * hop_s
-    return np.broadcast_to(rounds * busy + 2 * (shape.replicas - 1) * sync_s, len(orders))
+    busy = layers * load.layer_s / shape.width + layers * 4 * 2 * (shape.width - 1) * ring_s + 2 * hop_s
+    return np.asarray(rounds * busy + 2 * (shape.replicas - 1) * sync_s)
+
+
+def price(shape: Shape, load: Load, pairs: Pairwise, order: Ints) -> float:
+    """Return the time of a plan in seconds, whose places on the line are devices in that order."""
+    slowest = []
+    for ends, size_bytes in zip(shape.pattern.kinds, sizes(shape, load), strict=True):
+        seconds = pairs.seconds(size_bytes)[order[ends[:, 0]], order[ends[:, 1]]]
+        slowest.append(float(seconds.max(initial=0.0)))
+    return float(priced(shape, load, slowest))
+
+
+def optimum(shape: Shape, load: Load, pairs: Pairwise, below: float = inf) -> float:
+    """Return the least time of a plan over all ways to give its ranks devices, or infinity if none is below a value."""
+    pattern, seconds = shape.pattern, [pairs.seconds(size_bytes) for size_bytes in sizes(shape, load)]
+    apart = ~np.eye(len(pairs.names), dtype=bool)
+    steps = [
+        np.unique(each[apart]) if len(ends) else np.zeros(1) for each, ends in zip(seconds, pattern.kinds, strict=True)
+    ]
+    prices = priced(shape, load, np.meshgrid(*steps, indexing="ij")).ravel()
+    failed: list[tuple[int, ...]] = []
+    starts = orbits(pairs.seconds(1.0))
+    for at in np.argsort(prices, kind="stable"):
+        if prices[at] >= below:
+            break
+        chosen = tuple(int(each) for each in np.unravel_index(at, [len(each) for each in steps]))
+        if any(all(mine <= other for mine, other in zip(chosen, each, strict=True)) for each in failed):
+            continue
+        limits = [each[step] for each, step in zip(steps, chosen, strict=True)]
+        if fits(pattern, [within(each, limit) for each, limit in zip(seconds, limits, strict=True)], starts):
+            return float(prices[at])
+        failed.append(chosen)
+    return inf
 
 
 def measure(network: Network, load: Load) -> Row:
@@ -135,25 +187,39 @@ def measure(network: Network, load: Load) -> Row:
     exact = pairwise(network)
     levelling = level_network(network, 1, shared=False, message_bytes=int(load.activation_bytes))
     plans = shapes(len(network.devices), load)
-    line = np.array([[exact.names.index(name) for name in levelling.order]])
-    levels, own = levelled(levelling), np.arange(len(network.devices))[None, :]
-    chosen = min(plans, key=lambda plan: float(price(plan, load, levels, own)[0]))
-    repriced = {plan: float(price(plan, load, exact, line)[0]) for plan in plans}
-    best = {plan: _best(plan, load, exact, line) for plan in plans}
-    cheapest = _cheapest(exact)
-    bound = min(float(price(plan, load, cheapest, own)[0]) for plan in plans)
-    found = min(best.values())
-    small = len(network.devices) <= EVERY_ORDER
+    line = np.array([exact.names.index(name) for name in levelling.order])
+    levels, own = levelled(levelling), np.arange(len(network.devices))
+    chosen = min(plans, key=lambda plan: price(plan, load, levels, own))
+    repriced = {plan: price(plan, load, exact, line) for plan in plans}
+    free = [plan for plan in plans if not plan.stage_major]  # where ranks may be anywhere, arrangements are one
+    found, best = chosen, repriced[chosen]
+    for plan in sorted(free, key=lambda plan: repriced[plan]):
+        least = optimum(plan, load, exact, best)
+        found, best = (found, best) if least == inf else (plan, least)
     return Row(
         network.name,
         load.name,
         len(network.devices),
-        f"{chosen.replicas} x {chosen.stages} x {chosen.width}",
+        spelt(chosen),
         repriced[chosen],
-        found,
-        found if small else bound,
-        max(repriced[plan] / best[plan] for plan in plans) - 1,
+        best,
+        spelt(found),
+        _worst(free, load, exact, repriced) if len(network.devices) <= EVERY_SHAPE else None,
     )
+
+
+def _worst(plans: Sequence[Shape], load: Load, exact: Pairwise, repriced: Mapping[Shape, float]) -> float:
+    """Return by how much the better arrangement on the line exceeds the best places, where that is most."""
+    lost = []
+    for plan in plans:
+        other = replace(plan, stage_major=True)
+        lost.append(min(repriced[plan], repriced.get(other, inf)) / optimum(plan, load, exact))
+    return max(lost) - 1
+
+
+def spelt(shape: Shape) -> str:
+    """Return a shape for people."""
+    return f"{shape.replicas} x {shape.stages} x {shape.width}"
 
 
 def levelled(levelling: Levelling) -> Pairwise:
@@ -169,13 +235,13 @@ def levelled(levelling: Levelling) -> Pairwise:
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown."""
     lines = [
-        "| Network | Load | Best plan on levels | Priced exactly | True optimum | Gap | Worst shape |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| Network | Load | Best plan on levels | Priced exactly | True optimum | Its plan | Gap | Worst shape |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        true = f"{row.best_s:.4g} s" if row.bound_s == row.best_s else f"{row.bound_s:.4g} to {row.best_s:.4g} s"
-        gap = f"{row.gap:.1%}" if row.bound_s == row.best_s else f"{row.gap:.1%} to {row.most:.1%}"
-        cells = (row.network, row.load, row.shape, f"{row.repriced_s:.4g} s", true, gap, f"{row.worst_shape:.1%}")
+        worst = "-" if row.worst_shape is None else f"{row.worst_shape:.1%}"
+        times = (f"{row.repriced_s:.4g} s", f"{row.best_s:.4g} s")
+        cells = (row.network, row.load, row.shape, *times, row.best_shape, f"{row.gap:.1%}", worst)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -192,61 +258,9 @@ def main() -> None:
     """Print the table."""
     asked = parser().parse_args()
     rows = [measure(network, load) for network in networks() for load in LOADS if len(network.devices) <= asked.devices]
-    print(table(rows))
+    print(table(rows), flush=True)
     if asked.json:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-
-
-def _slowest(pairs: Pairwise, orders: Ints, ones: Ints, others: Ints, size_bytes: float) -> Floats:
-    """Return the time of the slowest of some transfers, given by places on the line, for each order."""
-    seconds = pairs.seconds(size_bytes)
-    slowest = np.zeros(len(orders))
-    for one, other in zip(ones.ravel(), others.ravel(), strict=True):
-        np.maximum(slowest, seconds[orders[:, one], orders[:, other]], out=slowest)
-    return slowest
-
-
-def _best(shape: Shape, load: Load, exact: Pairwise, line: Ints) -> float:
-    """Return the least price of a plan over the orders of the devices: all of them, or by a local search."""
-    if len(exact.names) <= EVERY_ORDER:
-        return float(price(shape, load, exact, _orders(len(exact.names))).min())
-    order, least = line[0], float(price(shape, load, exact, line)[0])
-    for _ in range(SWEEPS):
-        tried = _swaps(order)
-        prices = price(shape, load, exact, tried)
-        at = int(prices.argmin())
-        if prices[at] >= least:
-            break
-        order, least = tried[at], float(prices[at])
-    rows = np.arange(len(order))
-    return min(least, *(float(price(shape, load, exact, start)[0]) for start in (rows[None, :], _snake(rows)[None, :])))
-
-
-def _orders(devices: int) -> Ints:
-    return np.array(list(permutations(range(devices))))
-
-
-def _swaps(order: Ints) -> Ints:
-    """Return all orders that differ by an exchange of two devices."""
-    low, high = np.triu_indices(len(order), 1)
-    tried = np.repeat(order[None, :], len(low), axis=0)
-    row = np.arange(len(low))
-    tried[row, low], tried[row, high] = order[high], order[low]
-    return tried
-
-
-def _snake(rows: Ints) -> Ints:
-    """Return a square grid row by row, every second row backwards."""
-    grid_rows = rows.reshape(4, -1).copy()
-    grid_rows[1::2] = grid_rows[1::2, ::-1]
-    return grid_rows.ravel()
-
-
-def _cheapest(exact: Pairwise) -> Pairwise:
-    """Return a network on which every pair is as good as the best one."""
-    apart = ~np.eye(len(exact.names), dtype=bool)
-    bandwidth = np.full_like(exact.bandwidth_bytes_per_s, exact.bandwidth_bytes_per_s[apart].max())
-    return Pairwise(exact.names, bandwidth, np.full_like(bandwidth, exact.latency_s[apart].min()))
 
 
 if __name__ == "__main__":

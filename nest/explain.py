@@ -10,9 +10,10 @@ did not suffice for is not said.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +39,9 @@ MOST_TIMES = 8
 
 SECONDS = 10.0
 """How long an explanation may take where nobody says otherwise."""
+
+ASKING = 0.8
+"""Part of the time for questions; the rest is for the one that is asked last, and for what is suggested."""
 
 SLICE = 1 / 4
 """A question takes at most this part of the time that is left, so that the first hard one leaves time for others."""
@@ -105,7 +109,7 @@ def explain(problem: Problem, reason: str | None = None, *, time_limit_s: float 
     time_limit_s
         For all of it, in seconds; None for no limit.
     """
-    questions = _Questions(time_limit_s)
+    questions = _Questions(None if time_limit_s is None else ASKING * time_limit_s)
     if reason is None:
         reason = questions.ask(problem, part=1.0)[1]
     if reason is None:
@@ -140,11 +144,39 @@ class _Questions:
         return self.answer(problem) is _Answer.NONE
 
     def answer(self, problem: Problem) -> _Answer:
-        """Answer for a changed problem."""
+        """Answer for a changed problem; unknown without a look at it once the time is over."""
+        if self.over:
+            return _Answer.UNKNOWN
         try:
-            return self.ask(problem)[0]
+            return self._of_variants(problem) if _decided_by_variants(problem) else self.ask(problem)[0]
         except InvalidProblem:
             return _Answer.UNCOUNTED
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is; what is left open then is noted."""
+        is_over = self._end is not None and time.perf_counter() >= self._end
+        self.all_answered &= not is_over
+        return is_over
+
+    def _of_variants(self, problem: Problem) -> _Answer:
+        """Answer for one variant after the other: a problem has a plan where one of them alone has."""
+        variants, asked = _likeliest_first(problem), 0
+        for variant in self.while_time(variants, SLICE):
+            alone = _alone(problem, variant)
+            if why_infeasible(Tables(alone, scale_of(alone))) is None:
+                return _Answer.PLAN
+            asked += 1
+        return _Answer.NONE if asked == len(variants) else _Answer.UNKNOWN
+
+    def while_time(self, variants: Iterable[Variant], part: float) -> Iterator[Variant]:
+        """Yield variants for a part of the time that is left; that some were left out is noted."""
+        deadline = self._deadline(part)
+        for variant in variants:
+            if deadline is not None and time.perf_counter() > deadline:
+                self.all_answered = False
+                return
+            yield variant
 
     def ask(self, problem: Problem, part: float = SLICE) -> tuple[_Answer, str | None]:
         """Answer, with the reason where there is no plan, in at most a part of the time that is left."""
@@ -172,6 +204,21 @@ class _Questions:
     def _deadline(self, part: float) -> float | None:
         now = time.perf_counter()
         return None if self._end is None else now + part * max(self._end - now, 0.0)
+
+
+def _decided_by_variants(problem: Problem) -> bool:
+    """Whether nothing but memory, devices and choices decides which plans there are, of each variant by itself."""
+    return problem.preset.collectives == "groups" and not problem.constraints
+
+
+def _likeliest_first(problem: Problem) -> list[Variant]:
+    """Return the variants, those first that most probably need the least memory."""
+    return sorted(problem.variants, key=lambda variant: (variant.microbatch, -variant.width))
+
+
+def _alone(problem: Problem, variant: Variant) -> Problem:
+    """Return a problem with one of its variants."""
+    return replace(problem, graphs={variant: problem.graphs[variant]})
 
 
 def _may_be_cut(filters: Filters) -> bool:
@@ -334,32 +381,60 @@ def _relaxations(problem: Problem, questions: _Questions) -> Iterator[Relaxation
 
 
 def _more_memory(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
-    def more(size: int) -> Problem:
-        return _with_memory(problem, size)
-
-    size = _least(more, int(problem.cluster.hbm_bytes), MOST_BYTES, questions)
+    size = _least_of(problem, _with_memory, (int(problem.cluster.hbm_bytes), MOST_BYTES), questions, 1 / 2)
     if size is not None:
         text = f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)"
-        yield Relaxation(
-            "memory", text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}", more(size)
-        )
+        settled = text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}"
+        yield Relaxation("memory", settled, _with_memory(problem, size))
 
 
 def _more_devices(problem: Problem, questions: _Questions) -> Iterator[Relaxation]:
-    def more(devices: int) -> Problem:
-        return _with_devices(problem, devices)
-
-    devices = _least(more, problem.cluster.devices, _most_devices(problem), questions)
+    most = _most_devices(problem)
+    devices = _least_of(problem, _with_devices, (problem.cluster.devices, most), questions, 1)
     if devices is not None:
-        settled = devices < _most_devices(problem)
-        yield Relaxation(
-            "devices", f"use {devices:,} devices" if settled else f"use more devices; {UNSETTLED}", more(devices)
-        )
+        settled = devices < most
+        text = f"use {devices:,} devices" if settled else f"use more devices; {UNSETTLED}"
+        relaxed = _with_devices(problem, devices)
+        if _is_counted(relaxed):
+            yield Relaxation("devices", text, relaxed)
+
+
+def _is_counted(problem: Problem) -> bool:
+    """Whether the times of a problem can be counted; those of one variant may be where those of all cannot."""
+    try:
+        scale_of(problem)
+    except InvalidProblem:
+        return False
+    return True
 
 
 def _most_devices(problem: Problem) -> int:
     searched = bool(problem.constraints) or problem.preset.collectives == "groups"
     return MOST_TIMES * problem.cluster.devices if searched else MOST_DEVICES
+
+
+def _least_of(
+    problem: Problem,
+    changed: Callable[[Problem, int], Problem],
+    amounts: tuple[int, int],
+    questions: _Questions,
+    part: float,
+) -> int | None:
+    """Return the least amount with which the changed problem has a plan, as `_least`.
+
+    Where variants decide by themselves, each is asked whether it needs less than the best so far, which for most is one
+    short question; they have that part of the time that is left.
+    """
+    have, most = amounts
+    if not _decided_by_variants(problem):
+        return _least(lambda amount: changed(problem, amount), have, most, questions)
+    best: int | None = None
+    for variant in questions.while_time(_likeliest_first(problem), part):
+        alone = partial(changed, _alone(problem, variant))
+        top = most if best is None else best - 1
+        if top > have and questions.has_plan(alone(top)):
+            best = _least(alone, have, top, questions)
+    return best
 
 
 def _least(changed: Callable[[int], Problem], have: int, most: int, questions: _Questions) -> int | None:

@@ -271,7 +271,7 @@ def test_failed_write_is_no_success(
 ) -> None:
     """A disk that fills up while the solver works is an error with the file's name."""
 
-    def full(_plan: object, path: Path) -> None:
+    def full(_plan: object, path: Path, *_more: object) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("nest.files.write_plan", full)

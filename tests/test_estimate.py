@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from nest.cli import run as program
 from nest.cli.estimate import estimate_command
 from nest.cli.exits import ExitCode
 from nest.cli.validate import validate_command
@@ -189,3 +190,78 @@ def test_validation_in_text_and_json() -> None:
     assert table["time"]["mean"] < 0.05
     assert [row["fitted"] for row in table["rows"]].count(True) == 3
     assert len(table["rows"][2]["memory_errors"]) == 4
+
+
+TREE = """
+SwitchName=top Switches=leaf[1-2]
+SwitchName=leaf1 Nodes=n[1-2]
+SwitchName=leaf2 Nodes=n[3-4]
+"""
+
+
+def test_a_network_as_its_scheduler_describes_it(tmp_path: Path) -> None:
+    """A topology.conf is read where a cluster is asked for, with what it leaves open beside it."""
+    path = tmp_path / "topology.conf"
+    path.write_text(TREE)
+    asked = (*GPT, "--seq", "2048", "--global-batch", "32", "--tensor", "8", "--cluster", str(path))
+    with pytest.raises(click.UsageError, match="describes a network: say of which devices with --device NAME, or --li"):
+        run(estimate_command, *asked)
+    with pytest.raises(InvalidProblem, match="gpus_per_node: not given for 4 nodes"):
+        run(estimate_command, *asked, "--like", "dgx-a100")
+    with pytest.raises(InvalidProblem, match="name a system that the cluster is like, as in like=dgx-h100"):
+        run(estimate_command, *asked, "--device", "a100-80gb", "--gpus-per-node", "8")
+    found = document(estimate_command, *asked, "--like", "dgx-a100", "--gpus-per-node", "8")
+    assert (found["cluster"], found["devices"]) == ("topology.conf", 32)
+    with pytest.raises(click.UsageError, match="--device goes with a file of a network"):
+        run(estimate_command, *PLAN, "--device", "a100-80gb")
+
+
+def test_a_batch_that_does_not_divide_is_said() -> None:
+    """Two replicas of 4 sequences at a time take 40 for a batch of 36, in text and for programs; 32 is even."""
+    wide = (*GPT, "--cluster", "selene:16", "--seq", "2048", "--microbatch", "4", "--tensor", "8")
+    said = "2 x 1 x 4 (replicas x expert x microbatch) do not divide a batch of 36: its time is that of 40 sequences"
+    assert said in document(estimate_command, *wide, "--global-batch", "36")["notes"]
+    assert said in " ".join(run(estimate_command, *wide, "--global-batch", "36")[1].split())
+    assert not any(
+        "do not divide" in note for note in document(estimate_command, *wide, "--global-batch", "32")["notes"]
+    )
+
+
+def test_what_programs_read() -> None:
+    """The keys that other programs rely on, and that the largest reserve is the largest: a little more does not fit."""
+    found = document(estimate_command, *PLAN)
+    assert found["parameters"]["total"] == sum(found["parameters"]["per_component"].values())
+    assert found["active_parameters"] == found["parameters"]["total"]
+    assert {"iteration_s", "tflops_per_device", "fits"} <= set(found)
+    assert all(stage["memory_bytes"] > 0 for stage in found["stages"])
+    gib = found["largest_reserve_bytes"] / 2**30
+    assert document(estimate_command, *PLAN, "--reserve", str(gib))["fits"] is True
+    assert document(estimate_command, *PLAN, "--reserve", str(gib + 1e-6))["fits"] is False
+    routed = document(estimate_command, *MOE)
+    assert routed["active_parameters"] < routed["parameters"]["total"]
+
+
+def test_layers_of_each_stage() -> None:
+    """They may be given, and have to be those of the model."""
+    wide = (*GPT, "--cluster", "selene:16", "--seq", "2048", "--global-batch", "16", "--tensor", "8", "--pipeline", "2")
+    loads = [stage["load_s"] for stage in document(estimate_command, *wide, "--stage-layers", "12,36")["stages"]]
+    assert loads[1] > 2.5 * loads[0]
+    with pytest.raises(InvalidProblem, match="layers: 47 in all stages; the model has 48"):
+        run(estimate_command, *wide, "--stage-layers", "11,36")
+    with pytest.raises(click.UsageError, match="'a,b' is no list of whole numbers; give one as in 10,11,11,8"):
+        run(estimate_command, *wide, "--stage-layers", "a,b")
+
+
+def test_usage_errors_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong and where to read on are not glued together, whether or not the message ends in a full stop."""
+    assert program(["estimate", *GPT, "--cluster", "selene:8", "--device", "h100"]) == ExitCode.INVALID
+    assert "--cluster selene:8 is none; see 'nest estimate --help'\n" in capsys.readouterr().err
+    assert program(["estimate", *GPT]) == ExitCode.INVALID
+    assert "Missing option '--cluster'; see 'nest estimate --help'\n" in capsys.readouterr().err
+
+
+def test_a_typed_run_has_one_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other presets do not price what is typed, and the message says what to do."""
+    asked = ["solve", *GPT, "--cluster", "selene:8", "--seq", "2048", "--global-batch", "8", "--preset"]
+    assert program([*asked, "paper"]) == ExitCode.INVALID
+    assert "leave --preset out, or give PROBLEM, a file with figures for 'paper'" in capsys.readouterr().err

@@ -14,18 +14,23 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from random_constraints import LOCAL_KINDS, random_constraints
+from random_default import random_problem as random_default_problem
 from random_problems import Size, random_problem
 
 from nest.cli import run
 from nest.cluster import Cluster, Level
 from nest.constraints import Apart, EqualStages, Filters, LocalConstraint, Outer, Pin, Run, Together
 from nest.explain import Explanation, _may_be_cut, explain
+from nest.families import Hyperparameters, from_hyperparameters
 from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
+from nest.hardware import cluster_named
 from nest.problem import Choices, Problem, SideConstraint, Training, Variant
 from nest.report.layout import Screen, Summary, render
 from nest.report.terminal import explain_into
 from nest.result import Status
+from nest.runs import Run as TrainingRun
+from nest.runs import problem_of
 from nest.solve import solve
 
 SMALL = Size(layers=5, devices=12)
@@ -120,6 +125,49 @@ def test_random_infeasible_problems(seed: int) -> None:
             assert explain(each) is None
         else:
             explained(each)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_infeasible_problems_of_groups(seed: int) -> None:
+    """The same under preset `default`, where each variant is asked by itself."""
+    problem = random_default_problem(seed)
+    tight = replace(problem, cluster=replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes / 4))
+    for each in (problem, tight):
+        if feasible(each):
+            assert explain(each) is None
+        else:
+            explained(each)
+
+
+def test_time_is_limited_with_many_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the time is over nothing further is asked, however many variants there are."""
+    model = from_hyperparameters(Hyperparameters("gpt", layers=96, hidden=12288, heads=96))
+    problem = problem_of(TrainingRun(model, cluster_named("dgx-h100:16"), 2048, 512)).problem
+    assert len(problem.variants) > 100
+    asked: list[object] = []
+
+    def pretend(tables: object) -> str:
+        asked.append(tables)
+        time.sleep(0.02)
+        return "none"
+
+    monkeypatch.setattr("nest.explain.why_infeasible", pretend)
+    begin = time.perf_counter()
+    found = explain(problem, "it is known", time_limit_s=1)
+    assert time.perf_counter() - begin < 4
+    assert found is not None
+    assert not found.complete
+    assert 1 < len(asked) < 100
+
+
+def test_devices_that_stages_and_replicas_take_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two stages of eight devices, twice, need 32: the reason says devices, not memory."""
+    shape = ("--family", "llama", "--layers", "8", "--hidden", "4096", "--heads", "32", "--vocab", "32000")
+    sizes = ("--cluster", "dgx-h100:16", "--seq", "4096", "--global-batch", "128")
+    assert run(["solve", *shape, *sizes, "--tensor", "8", "--pipeline", "2", "--data", "2"]) == 3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "stages x replicas x width, 2 x 2 x 8, are 32 devices, the cluster has 16" in printed
+    assert "use 32 devices" in printed
 
 
 def test_command_line_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,16 @@ import json
 import pytest
 from model_files import BASE, BASE_LAYER, DEEPSEEK, model
 
+from nest.errors import InvalidProblem
 from nest.families import (
+    Block,
     Hyperparameters,
+    Scores,
     describe,
     from_hyperparameters,
 )
+from nest.hardware import cluster_named
+from nest.runs import Run, problem_of
 
 
 def test_llama_by_hand() -> None:
@@ -257,3 +262,105 @@ def test_llava_by_hand() -> None:
     assert found.parameters == 6_738_939_904 + tower + projector
     assert found.stack("vision").parameters == tower + projector
     assert found.active_parameters == 6_738_939_904
+
+
+CLIP = {
+    "model_type": "clip",
+    "projection_dim": 768,
+    "text_config": {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
+    "vision_config": {
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
+}
+
+
+def test_clip_is_two_towers() -> None:
+    """Published counts of ViT-B/32 (all sizes by class default) and ViT-L/14; nothing orders the towers."""
+    base = describe(json.dumps({"model_type": "clip"})).model
+    assert base.parameters == 151_277_313
+    large = describe(json.dumps(CLIP)).model
+    assert large.parameters == 427_616_513
+    assert [stack.layers for stack in large.stacks] == [24, 12, 0]
+    assert {link.target for link in large.links} == {("contrast", 0)}
+    assert "text_config.vocab_size: not in the file, 49408 by default of CLIPTextConfig" in large.notes
+    older = {**CLIP, "text_config_dict": {"num_hidden_layers": 13}}
+    assert describe(json.dumps(older)).model.stacks[1].layers == 13
+    assert [score.causal for score in _scores(large.stack("text").blocks[1])] == [True]
+
+
+def test_siglip_is_two_towers() -> None:
+    """The published count of base-patch16-224; without its pooling head as many fewer as that has."""
+    found = describe(json.dumps({"model_type": "siglip"})).model
+    assert found.parameters == 203_155_970
+    bare = describe(json.dumps({"model_type": "siglip", "vision_config": {"vision_use_head": False}})).model
+    pooler = 768 + 4 * 768**2 + 4 * 768 + 2 * 768 + 2 * 768 * 3072 + 3072 + 768
+    assert found.parameters - bare.parameters == pooler
+
+
+ALBERT = {
+    "model_type": "albert",
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 512,
+}
+
+
+def test_albert_counts_shared_layers_once() -> None:
+    """The published count of base-v2; every further group adds a layer of its own; the narrow table is projected."""
+    layer = 12 * 768**2 + 13 * 768
+    found = describe(json.dumps(ALBERT)).model
+    assert found.parameters == 11_683_584
+    assert found.layers == 12
+    assert found.shares_layers
+    assert "12 layers share the weights of 1" in found.notes
+    assert describe(json.dumps({**ALBERT, "num_hidden_groups": 3})).model.parameters == 11_683_584 + 2 * layer
+    assert describe(json.dumps({**ALBERT, "inner_group_num": 2})).model.parameters == 11_683_584 + layer
+    own = describe(json.dumps({**ALBERT, "num_hidden_groups": 12})).model
+    assert not own.shares_layers
+    assert found.stack("heads").parameters == 768 * 128 + 128 + 2 * 128 + 30000
+
+
+def test_electra_has_a_narrow_table() -> None:
+    """The published count of small-discriminator, 13,483,008, and of the head that pre-trains it."""
+    table = {
+        "model_type": "electra",
+        "vocab_size": 30522,
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "intermediate_size": 1024,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 12,
+        "max_position_embeddings": 512,
+    }
+    found = describe(json.dumps(table)).model
+    assert found.parameters == 13_483_008
+    assert found.stack("heads").parameters == 256 * 256 + 256 + 256 + 1
+    base = {**table, "embedding_size": 768, "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+    assert describe(json.dumps(base)).model.parameters == 108_891_648
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        (CLIP, "the model branches: nothing orders stack 'text' and those before it"),
+        (ALBERT, "its layers share their weights, of which every stage would hold a copy"),
+    ],
+    ids=["clip", "albert"],
+)
+def test_what_cannot_be_planned_is_refused(table: dict[str, object], line: str) -> None:
+    """What the space has no plans for is shown, and refused by the commands that plan, in one line."""
+    model = describe(json.dumps(table)).model
+    with pytest.raises(InvalidProblem, match=line):
+        problem_of(Run(model, cluster_named("dgx-h100:8"), 64, 8))
+
+
+def _scores(block: Block) -> list[Scores]:
+    return [operator for operator in block.operators if isinstance(operator, Scores)]

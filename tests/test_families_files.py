@@ -173,6 +173,53 @@ def test_open_clip_by_hand() -> None:
     assert {link.target for link in found.links} == {("contrast", 0)}
 
 
+# Spellings that real files have
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    """A config.json may hold Infinity where nothing depends on it (time_step_limit of hybrid models)."""
+    text = config().replace("{", '{"time_step_limit": [0.0, Infinity], ', 1)
+    assert describe(text).model.parameters == BASE
+
+
+def test_quantized_checkpoints_are_noted() -> None:
+    """Four bits a weight in the file say nothing about training."""
+    found = model(quantization_config={"quant_method": "mxfp4"}, torch_dtype="bfloat16")
+    assert found.parameters == BASE
+    assert "the checkpoint is quantized (mxfp4)" in "\n".join(found.notes)
+
+
+FOUNDRY = """
+variables:
+  max_seq_len: 256
+  width: 64
+max_seq_len: ${variables.max_seq_len}
+run_name: ${oc.env:RUN}
+tokens: 5e12
+model:
+  d_model: ${variables.width}
+  n_heads: 4
+  n_layers: 2
+  max_seq_len: ${max_seq_len}
+  vocab_size: 1_000
+  no_bias: true
+  learned_pos_emb: false
+"""
+
+
+def test_references_in_yaml() -> None:
+    """References lead to other keys, also through one another; those of another program stay; 1_000 is a number."""
+    found = describe(FOUNDRY)
+    assert found.settings == {"sequence": 256}
+    assert found.model.parameters == 2 * (12 * 64**2 + 2 * 64) + 1000 * 64 + 64
+    assert "${variables.width} leads in a circle" in refusal(FOUNDRY.replace("width: 64", "width: ${variables.width}"))
+
+
+def test_sizes_of_llm_foundry_are_needed() -> None:
+    """A reference that leads nowhere is no size."""
+    assert "model.d_model: '${variables.width}' is no whole number" in refusal(FOUNDRY.replace("  width: 64\n", ""))
+
+
 # Hyperparameters and the command line
 
 
@@ -239,11 +286,11 @@ def test_show_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["show", str(path), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["schema"], facts["kind"], facts["layers"]) == ("nest.model/1", "Hugging Face config.json", 3)
-    assert sum(facts["components"].values()) == facts["parameters"]
-    assert sum(stack["parameters"] for stack in facts["stacks"]) == facts["parameters"]
+    assert sum(facts["parameters"]["per_component"].values()) == facts["parameters"]["total"]
+    assert sum(stack["parameters"] for stack in facts["stacks"]) == facts["parameters"]["total"]
     assert run(["show", str(path)]) == 0
     text = capsys.readouterr().out
-    assert f"{facts['parameters']:,}" in text
+    assert f"{facts['parameters']['total']:,}" in text
     assert f"{facts['active_parameters']:,}" in text
 
 

@@ -109,16 +109,16 @@ def test_plan_of_a_result(tmp_path: Path) -> None:
     write_result(RESULT, tmp_path / "result.json")
     assert json.loads((tmp_path / "result.json").read_text()) == result_document(RESULT)
     assert read_plan(tmp_path / "result.json") == PLAN
-    assert read_claimed_plan(tmp_path / "result.json") == (PLAN, RESULT.objective)
+    assert read_claimed_plan(tmp_path / "result.json")[:2] == (PLAN, RESULT.objective)
 
 
 @pytest.mark.parametrize("claim", [None, "much", [], float("nan"), float("inf"), 10**400], ids=str)
 def test_plan_without_a_claim(claim: object, tmp_path: Path) -> None:
     """A plan alone claims no objective, nor does a result whose objective is no number to compare with."""
     write_plan(PLAN, tmp_path / "plan.json")
-    assert read_claimed_plan(tmp_path / "plan.json") == (PLAN, None)
+    assert read_claimed_plan(tmp_path / "plan.json")[:2] == (PLAN, None)
     (tmp_path / "result.json").write_text(json.dumps(result_document(RESULT) | {"objective": claim}))
-    assert read_claimed_plan(tmp_path / "result.json") == (PLAN, None)
+    assert read_claimed_plan(tmp_path / "result.json")[:2] == (PLAN, None)
 
 
 def test_result_without_plan(tmp_path: Path) -> None:

@@ -30,12 +30,15 @@ ORDER = (
     ("result",),
     ("certificate",),
     ("dag", "dp", "milp", "simulate"),
-    ("explain", "solve"),
+    ("breakdown", "explain", "solve"),
     ("certify",),
+    ("alternatives",),
     ("objectives",),
     ("files", "provenance"),
     ("runs",),
-    ("ablate",),
+    ("capture", "execute"),
+    ("profile",),
+    ("ablate", "export"),
     ("report",),
     ("cli",),
 )
@@ -45,6 +48,9 @@ FORBIDDEN = {name: {"cost", "evaluate", "certificate"} for name in ("dp", "milp"
 """Imports that the order alone would allow."""
 
 HEAVY = ("torch", "ortools", "pyomo", "matplotlib", "networkx", "rich", "numpy")
+
+TORCH_PACKAGES = {"capture", "execute", "profile"}
+"""The packages that may import torch, in files that are imported only by who has it."""
 
 RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -96,6 +102,29 @@ def test_import_is_light(statement: str) -> None:
     script = f"{statement}; import sys; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def outside(file: Path) -> Iterator[str]:
+    """Yield the top-level packages other than `nest` that a file imports anywhere."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def test_torch_has_few_importers() -> None:
+    """Torch is an extra: what reads, solves and reports never needs it, and the packages that may use it say so."""
+    importers = {owner(file) for file in FILES if "torch" in outside(file)}
+    assert importers == TORCH_PACKAGES & {owner(file) for file in FILES}
+
+
+@pytest.mark.parametrize("name", sorted(TORCH_PACKAGES))
+def test_packages_themselves_load_without_torch(name: str) -> None:
+    """Files and problems of these packages are read and made where torch is not installed."""
+    script = f"import nest.{name}, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
 
 
 def test_solving_loads_no_optional_solver() -> None:

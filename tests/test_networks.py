@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from dataclasses import replace
 from itertools import pairwise as neighbours
+from itertools import permutations
 from math import inf
 from pathlib import Path
 
@@ -375,17 +378,36 @@ def test_hosts_on_a_torus() -> None:
 
 
 def test_levelled_gap() -> None:
-    """On a tree with one order that matters, levels find the best plan; no plan beats the search over all orders."""
+    """On a tree with one order that matters, levels find the best plan; a price by hand."""
     network = fat_tree((2, 2), (25e9, 25e9), (5e-6, 1e-5))
     load = levelled_gap.Load("test", 1e-3, 1e6, 1e7, layers=4, microbatches=4)
     row = levelled_gap.measure(network, load)
-    assert row.best_s == row.bound_s
     assert 0 <= row.gap < 1e-9
     assert row.shape in levelled_gap.table([row])
     shape = levelled_gap.Shape(replicas=2, stages=2, width=1)
-    order = np.array([[0, 1, 2, 3], [0, 2, 1, 3]])
-    price = levelled_gap.price(shape, load, pairwise(network), order)
     near, far = 1e-5 + 1e6 / 25e9, 3e-5 + 1e6 / 25e9
     sync = 2e7 / 2 / 25e9
+    exact, orders = pairwise(network), ((0, 1, 2, 3), (0, 2, 1, 3))
+    price = [levelled_gap.price(shape, load, exact, np.array(order)) for order in orders]
     assert price[0] == pytest.approx(3 * (2e-3 + 2 * near) + 2 * (3e-5 + sync))
     assert price[1] == pytest.approx(3 * (2e-3 + 2 * far) + 2 * (1e-5 + sync))
+    major = levelled_gap.price(replace(shape, stage_major=True), load, exact, np.arange(4))
+    assert major == pytest.approx(price[1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pairwise_optimum_by_brute_force(seed: int) -> None:
+    """The search for the best places of a plan finds what trying every order of the devices finds."""
+    rng = random.Random(seed)
+    shapes = (
+        grid(Torus((2, 3), (False, True), 25e9, 5e-6)),
+        ring(6, 25e9, 5e-6),
+        fat_tree((3, 2), (25e9, rng.choice([1e9, 25e9])), (5e-6, 2e-5)),
+    )
+    exact = pairwise(shapes[seed % 3])
+    load = levelled_gap.Load("test", 1e-4, rng.choice([1e4, 1e7]), rng.choice([1e5, 1e8]), layers=5, microbatches=4)
+    orders = [np.array(order) for order in permutations(range(6))]
+    for shape in levelled_gap.shapes(6, load):
+        least = min(levelled_gap.price(shape, load, exact, order) for order in orders)
+        assert levelled_gap.optimum(shape, load, exact) == pytest.approx(least, rel=1e-12)
+        assert levelled_gap.optimum(shape, load, exact, least) == inf

@@ -200,8 +200,16 @@ def test_settings_of_trainers() -> None:
         "microbatch": 2,
         "global_batch": 2048,
         "sequence": 2048,
+        "stage_layers": (5, *(6,) * 10, 5),  # type:transformer|embedding counts two embeddings
+        "padding": 0,
+        "recompute": "full",
+        "zero": 0,
+        "dtype": "bf16",
+        "recipe": "mixed",
     }
-    assert "70 layers do not divide over 12 stages; type:transformer|embedding divides otherwise" in bloom.model.notes
+    llama = read("megatron-llama3-8b-fp8.args.txt").settings
+    assert (llama["zero"], llama["recipe"], llama["flash"]) == (1, "mixed-half", True)
+    assert "sequence_parallel" not in llama  # tensor width 1: the flag is without effect
     assert "8 devices are started, but one replica takes 128" in model("megatron-gpt3-175b.args.txt").notes
     nemo = read("nemo-llama3.1-405b.yaml").settings
     assert (nemo["devices"], nemo["data"], nemo["virtual"], nemo["context"]) == (4608, 32, 7, 2)

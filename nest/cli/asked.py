@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from nest.costing import Layout, Setting
+    from nest.costing import Layout, Recipe, Setting
     from nest.families import Architecture, Description
+    from nest.families.description import Stated
+    from nest.files.cluster_file import ClusterText
+    from nest.hardware import Hardware
 
 NUMBERS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts", "top_k")
 """Hyperparameters that have an option of their name."""
@@ -30,21 +34,28 @@ def asked_model(path: Path | None, options: Mapping[str, Any]) -> Description:
     """
     if (path is None) == (options["family"] is None):
         raise click.UsageError("give one of --model and --family")
-    given = {name: options[name] for name in NUMBERS if options[name] is not None}
-    return _of_family(options, given) if path is None else _of_file(path, given)
-
-
-def _of_family(options: Mapping[str, Any], given: Mapping[str, int]) -> Description:
+    if path is not None:
+        return _of_file(path, _given(options))
     from nest.families import Description
     from nest.families.hyperparameters import read_hyperparameters
 
+    return Description("family", read_hyperparameters(typed_family(options)))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, int]:
+    return {name: options[name] for name in NUMBERS if options[name] is not None}
+
+
+def typed_family(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a family and its numbers, as they are typed, as the table of a model; raises as `asked_model` does."""
+    given = _given(options)
     for name in ("layers", "hidden", "heads"):
         if name not in given:
             raise click.UsageError(f"--family needs --{name}, too")
     if "top_k" in given and options["family"] != "moe":
         raise click.UsageError("--top-k goes with --family moe")
     sequence = {"seq": options["seq"]} if options["seq"] else {}
-    return Description("family", read_hyperparameters({"family": options["family"], **given, **sequence}))
+    return {"family": options["family"], **given, **sequence}
 
 
 def _of_file(path: Path, given: Mapping[str, int]) -> Description:
@@ -88,6 +99,72 @@ def reserve_bytes(options: Mapping[str, Any]) -> int:
     return int(asked * 2**30)
 
 
+OF_NETWORKS = ("device", "like", "gpus_per_node", "root", "topology")
+"""What a file of a network may leave open; options and keys of our cluster files have these names."""
+
+
+def asked_cluster(source: str, options: Mapping[str, Any]) -> Hardware:
+    """Return the cluster: by name, from a file of ours, or from one that another program wrote.
+
+    Raises
+    ------
+    click.UsageError
+        If what goes with a network is typed beside something else.
+    InvalidProblem
+        If the name or the file is wrong, or does not say everything.
+    """
+    from nest.files.cluster_file import cluster_of, read_cluster
+
+    given = network_text(source, options)
+    return read_cluster(source) if given is None else cluster_of(given)
+
+
+def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
+    """Return a file of a network as a cluster file of ours would name it, or None where there is none.
+
+    Raises
+    ------
+    click.UsageError
+        If nothing says what its devices are, or what goes with a network is typed beside something else.
+    InvalidProblem
+        If the system that it is like is not known.
+    """
+    from nest.files.cluster_file import SCHEMA, ClusterText
+    from nest.hardware import system_named
+
+    text = _network(Path(source))
+    typed = {name: options[name] for name in OF_NETWORKS if options[name] is not None}
+    if text is None:
+        if typed:
+            option = f"--{next(iter(typed)).replace('_', '-')}"
+            raise click.UsageError(f"{option} goes with a file of a network, and --cluster {source} is none")
+        return None
+    if "device" not in typed and "like" not in typed:
+        what = "--device NAME, or --like SYSTEM for its links, too"
+        raise click.UsageError(f"--cluster {source} describes a network: say of which devices with {what}")
+    device = typed.get("device") or system_named(typed["like"]).device
+    path = Path(source)
+    keys = {"schema": SCHEMA, "network": path.name, **typed, "device": device}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in keys.items()]  # texts of JSON are texts of TOML
+    return ClusterText(path.name, "\n".join(lines), text, source, source)
+
+
+def _network(path: Path) -> str | None:
+    """Return the text of a file that describes a network, and is no cluster file of ours; None for all others."""
+    from nest.errors import InvalidProblem
+    from nest.files.cluster_file import SCHEMA
+    from nest.files.disk import read_text
+    from nest.networks import kind_of
+
+    if not path.is_file():
+        return None
+    text = read_text(path, InvalidProblem)
+    try:
+        return text if SCHEMA not in text and kind_of(text) else None
+    except InvalidProblem:
+        return None
+
+
 @dataclass(frozen=True)
 class AskedPlan:
     """What was typed, else what the model's file says, else what is usual.
@@ -106,6 +183,16 @@ class AskedPlan:
     description: Description
     devices: int
 
+    @property
+    def taken(self) -> dict[str, Any]:
+        """What the model's file decides, since it was not typed."""
+        stated, options = self.description.settings, self.options
+        names = {"sequence": "seq", "target_sequence": "", "devices": ""}
+        open_ = {name for name in stated if options.get(names.get(name, name)) is None} - {"devices"}
+        if "stage_layers" in stated and not self._split():
+            open_ -= {"stage_layers"}
+        return {name: value for name, value in stated.items() if name in open_}
+
     def setting(self) -> Setting:
         """Return widths and sizes inside a stage.
 
@@ -118,19 +205,24 @@ class AskedPlan:
         """
         from nest.costing import Setting, framework_named
 
-        flash = self.options["flash"]
         check_sequence(self.options["seq"], self.description.model)
-        taken = ("sequence_parallel", "context_kind", "expert_tensor", "imbalance", "capacity", "dtype", "padding")
+        tensor = self._said("tensor", 1)
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
-            self._number("microbatch"),
-            self._number("tensor"),
-            context=self._number("context"),
-            expert=self._number("expert"),
-            flash=self.options["recompute"] != "selective" if flash is None else flash,
+            self._said("microbatch", 1),
+            tensor,
+            self._said("sequence_parallel", False),
+            self._said("context", 1),
+            self._said("context_kind", "ring"),
+            self._said("expert", 1),
+            expert_tensor(self.options, self.description.settings, tensor),
+            flash=self._said("flash", self._said("recompute", "none") != "selective"),
+            dtype=self._said("dtype", "bf16"),
+            padding=self._said("padding", 128),
             lengths=self._lengths(),
             framework=framework_named(self.options["framework"]),
-            **{name: self.options[name] for name in taken},
+            imbalance=self.options["imbalance"],
+            capacity=self.options["capacity"],
         )
 
     def layout(self) -> Layout:
@@ -145,43 +237,74 @@ class AskedPlan:
         """
         from nest.costing import Layout
 
-        stages, again = self._number("pipeline"), self.options["recompute_layers"]
-        if again is not None and self.options["recompute"] == "none":
+        stages, kind, again = (
+            self._said("pipeline", 1),
+            self._said("recompute", "none"),
+            self.options["recompute_layers"],
+        )
+        if again is not None and kind == "none":
             raise click.UsageError("--recompute-layers goes with --recompute selective or full")
+        again = self._said("recompute_layers", None) if kind != "none" else None
         return Layout(
             self._needed("global_batch", "global_batch"),
             self._replicas(),
             stages,
-            self._number("virtual"),
-            zero=self.options["zero"],
-            recompute=self.options["recompute"],
+            self._said("virtual", 1) if stages > 1 or self.options["virtual"] else 1,
+            zero=self._said("zero", 0),
+            layers=self._split(),
+            recompute=kind,
             recomputed=() if again is None else (again,) * stages,
             reserve=reserve_bytes(self.options),
         )
 
+    def recipe(self) -> Recipe:
+        """Return the bytes of a parameter; raises `InvalidProblem` if the recipe is none."""
+        from nest.costing import recipe_named
+
+        return recipe_named(self._said("recipe", "mixed"))
+
+    def _split(self) -> tuple[int, ...]:
+        """Return the layers of each stage; the file's only where its number of stages is kept."""
+        typed = self.options["stage_layers"]
+        if typed is not None:
+            return tuple(typed)
+        stated = self.description.settings.get("stage_layers")
+        return stated if isinstance(stated, tuple) and len(stated) == self._said("pipeline", 1) else ()
+
     def _replicas(self) -> int:
         names = ("tensor", "context", "expert", "pipeline")
-        widths = {name: self._number(name) for name in names}
-        one = 1
-        for width in widths.values():
-            one *= width
-        data = self._number("data", usual=max(1, self.devices // one))
+        widths = {name: self._said(name, 1) for name in names}
+        one = prod(widths.values())
+        data = self._said("data", max(1, self.devices // one))
         if data * one != self.devices:
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
             found = f"{what} are {data * one} devices, and the cluster has {self.devices}"
             raise click.UsageError(f"{found}: change a width, or the number of devices")
-        return data
+        return int(data)
 
-    def _number(self, name: str, *, usual: int = 1) -> int:
+    def _said(self, name: str, usual: Any) -> Any:
+        """Return what was typed, else what the file says, else what is usual."""
         value = self.options[name]
-        return int(value if value is not None else self.description.settings.get(name, usual))
+        return self.description.settings.get(name, usual) if value is None else value
 
     def _needed(self, name: str, said: str, usual: int = 0) -> int:
-        value = self.options[name] or self.description.settings.get(said, usual)
+        from nest.families.description import number
+
+        value = self.options[name] or number(self.description.settings, said, usual)
         if not value:
             raise click.UsageError(f"--{name.replace('_', '-')} is missing, and the model does not say it")
         return int(value)
 
     def _lengths(self) -> tuple[tuple[str, int], ...]:
         target = self.description.settings.get("target_sequence")
-        return (("text", target),) if target else ()
+        return (("text", int(target)),) if isinstance(target, int) and target else ()
+
+
+def expert_tensor(options: Mapping[str, Any], stated: Mapping[str, Stated], tensor: int) -> int:
+    """Return the devices of one expert; a file that cuts experts cuts them as wide as the tensor width that counts."""
+    from nest.families.description import number
+
+    typed, said = options["expert_tensor"], number(stated, "expert_tensor")
+    if typed is not None:
+        return int(typed)
+    return tensor if 1 < said == number(stated, "tensor") else said

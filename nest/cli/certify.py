@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nest.cli.exits import finding_code
-from nest.cli.options import json_option, plan_output_option, problem_options, time_limit_option
+from nest.cli.options import json_option, plan_options, plan_output_option, time_limit_option
 from nest.cli.output import print_json, screen, writable
-from nest.cli.reading import problem_from, solved
+from nest.cli.reading import plan_from, problem_from, solved
+
+if TYPE_CHECKING:
+    from nest.certify import Certificate
+    from nest.files.origin import Origin
+    from nest.problem import Problem
 
 
 @click.command("certify")
-@problem_options
-@click.argument("plan_path", metavar="[PLAN.json]", required=False, type=click.Path(path_type=Path))
+@plan_options
 @click.option(
     "--with", "provers", metavar="NAMES", default="checker", show_default=True, help="Ask checker, cpsat, pyomo."
 )
@@ -23,8 +29,9 @@ from nest.cli.reading import problem_from, solved
 @json_option
 def certify_command(
     *,
-    problem_path: Path,
-    plan_path: Path | None,
+    first_path: Path,
+    second_path: Path | None,
+    problem_path: Path | None,
     preset: str | None,
     settings: tuple[str, ...],
     as_json: bool,
@@ -34,24 +41,22 @@ def certify_command(
 ) -> int:
     """Have independent provers say whether a plan is the best one.
 
-    Without PLAN.json the problem is solved first. Exits with 0 if the plan is proven optimal, with 1 if there is a
+    The problem is the one that PLAN.json carries, or that --problem gives. A problem in place of PLAN.json is solved
+    first. Exits with 0 if the plan is proven optimal, with 1 if there is a
     better one, which is printed, with 3 if it breaks a rule or there is no plan, with 4 if that is not decided within
     the limit.
     """
-    from nest.certify import certify, certify_result, require
-    from nest.files import certificate_document, read_plan, write_plan
+    from nest.certify import require
+    from nest.files import certificate_document, write_plan
+    from nest.runs.carried import computed_now
 
-    target = None if output is None else writable(output, problem_path)
+    target = None if output is None else writable(output, problem_path or first_path)
     names = [name.strip() for name in provers.split(",")]
     require(names)
-    problem = problem_from(problem_path, preset, settings)
-    if plan_path is not None:
-        certificate = certify(problem, read_plan(plan_path), provers=names, time_limit_s=time_limit)
-    else:
-        result = solved(problem, time_limit, quiet=as_json)
-        certificate = certify_result(problem, result, provers=names, time_limit_s=time_limit)
+    files = first_path, second_path, problem_path
+    problem, certificate, origin = _certified(files, preset, settings, names, time_limit, quiet=as_json)
     if target is not None and certificate.better is not None:
-        write_plan(certificate.better, target)
+        write_plan(certificate.better, target, origin, computed_now())
     if as_json:
         from nest.provenance import versions
 
@@ -61,3 +66,28 @@ def certify_command(
 
         click.echo(certificate_text(problem, certificate, screen()))
     return finding_code(certificate)
+
+
+def _certified(
+    files: tuple[Path, Path | None, Path | None],
+    preset: str | None,
+    settings: Sequence[str],
+    provers: Sequence[str],
+    time_limit_s: float | None,
+    *,
+    quiet: bool,
+) -> tuple[Problem, Certificate, Origin | None]:
+    """Return a problem, what provers say about its plan, and where the problem comes from."""
+    from nest.certify import certify, certify_result
+    from nest.files.plan_file import is_plan
+    from nest.runs.carried import origin_of_file
+
+    first, second, given = files
+    if second is None and given is None and not is_plan(first):
+        problem = problem_from(first, preset, settings)
+        result = solved(problem, time_limit_s, quiet=quiet)
+        certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
+        return problem, certificate, origin_of_file(first, problem.name, preset, settings)
+    found, _ = plan_from((first, second), given, preset, settings)
+    certificate = certify(found.problem, found.plan, provers=provers, time_limit_s=time_limit_s)
+    return found.problem, certificate, found.origin

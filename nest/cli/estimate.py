@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nest.cli.asked import AskedPlan, asked_model
+from nest.cli.asked import AskedPlan, asked_cluster, asked_model
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import print_json, screen
-from nest.cli.run_options import WHOLE, model_options
+from nest.cli.run_options import WHOLE, cluster_options, model_options, profile_option, typed_profile
 
 if TYPE_CHECKING:
     from nest.costing import Layout, Setting
@@ -38,43 +38,61 @@ def _plan_options(command: Any) -> Any:
     return command
 
 
+def _counts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Return the whole numbers of a list that was typed."""
+    if value is None:
+        return None
+    if not all(each.strip().isdecimal() for each in value.split(",")):
+        raise click.BadParameter(f"{value!r} is no list of whole numbers; give one as in 10,11,11,8")
+    return tuple(int(each) for each in value.split(","))
+
+
+def _usual(text: str, usual: object) -> str:
+    """Return a text for people with what holds where neither they nor the model's file say otherwise."""
+    return f"{text}  [default: {usual}]".strip()
+
+
 @click.command("estimate")
 @model_options
-@click.option("--cluster", "cluster_source", metavar="NAME:N", required=True, help="A cluster, or its file.")
+@cluster_options(required=True)
 @_plan_options
-@click.option("--sequence-parallel/--no-sequence-parallel", default=False, help="Share the sequence over --tensor.")
-@click.option("--context-kind", type=click.Choice(("ring", "gather", "exchange")), default="ring", show_default=True)
-@click.option("--expert-tensor", metavar="N", type=WHOLE, default=1, show_default=True, help="Devices of one expert.")
+@click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="Share the sequence over --tensor.")
+@click.option("--context-kind", type=click.Choice(("ring", "gather", "exchange")), help=_usual("", "ring"))
+@click.option("--expert-tensor", metavar="N", type=WHOLE, help=_usual("Devices of one expert.", 1))
 @click.option("--imbalance", metavar="X", type=float, default=1.0, show_default=True, help="Busiest rank to mean.")
 @click.option("--capacity", metavar="X", type=float, default=0.0, help="Rows that an expert takes, to their mean.")
-@click.option("--recompute", type=click.Choice(("none", "selective", "full")), default="none", show_default=True)
+@click.option("--recompute", type=click.Choice(("none", "selective", "full")), help=_usual("", "none"))
 @click.option("--recompute-layers", metavar="N", type=click.IntRange(min=0), help="Only so many layers of each stage.")
-@click.option("--zero", type=click.IntRange(0, 3), default=0, show_default=True, help="ZeRO over the replicas.")
-@click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), default="bf16", show_default=True)
-@click.option("--recipe", metavar="NAME", default="mixed", show_default=True, help="Bytes per parameter.")
+@click.option(
+    "--stage-layers", metavar="N,...", callback=_counts, help="Layers of each stage.  [default: as equal as it goes]"
+)
+@click.option("--zero", type=click.IntRange(0, 3), help=_usual("ZeRO over the replicas.", 0))
+@click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), help=_usual("", "bf16"))
+@click.option("--recipe", metavar="NAME", help=_usual("Bytes per parameter.", "mixed"))
 @click.option("--framework", metavar="NAME", default="megatron-core", show_default=True)
 @click.option("--flash/--no-flash", default=None, help="Fused attention.  [default: unless it is recomputed]")
-@click.option("--padding", metavar="N", type=click.IntRange(min=0), default=128, help="Of the vocabulary.")
+@click.option("--padding", metavar="N", type=click.IntRange(min=0), help=_usual("Of the vocabulary.", 128))
 @click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")
+@profile_option
 @json_option
 def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
     """Estimate time and memory of a plan that you already have.
 
     Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
     """
-    from nest.costing import estimate_iteration, network_of, placed, recipe_named
-    from nest.files.cluster_file import read_cluster
+    from nest.costing import estimate_iteration, network_of, placed
     from nest.report.estimate import Estimated, estimate_document, estimate_text
 
     description = asked_model(model_path, options)
-    hardware = read_cluster(cluster_source)
+    hardware = asked_cluster(cluster_source, options)
     asked = AskedPlan(options, description, hardware.cluster.devices)
-    setting, layout = asked.setting(), asked.layout()
-    recipe = recipe_named(options["recipe"])
+    setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)
-    network = placed(network_of(hardware), setting, layout)
-    estimate = estimate_iteration(description.model, hardware.device, setting, layout, recipe=recipe, network=network)
-    found = Estimated(description, hardware, setting, layout, recipe, estimate)
+    network, profile = placed(network_of(hardware), setting, layout), typed_profile(options)
+    estimate = estimate_iteration(
+        description.model, hardware.device, setting, layout, recipe=recipe, network=network, profile=profile
+    )
+    found = Estimated(description, hardware, setting, layout, recipe, estimate, asked.taken, profile)
     if as_json:
         print_json(estimate_document(found))
     else:

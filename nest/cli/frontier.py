@@ -24,6 +24,7 @@ from nest.cli.reading import problem_from
 
 if TYPE_CHECKING:
     from nest.certify import Proof
+    from nest.files.origin import Origin
     from nest.objectives import Frontier
     from nest.objectives.frontier import Advance
 
@@ -63,7 +64,11 @@ def frontier_command(
         writable_directory(output)
     with _progress(quiet=as_json) as report:
         front = frontier(problem, time_limit_s=time_limit, report=report)
-    _write(front, table, picture, kind, output)
+    _write(front, table, picture, kind)
+    if output is not None:
+        from nest.runs.carried import origin_of_file
+
+        _write_plans(front, output, origin_of_file(problem_path, problem.name, preset, settings))
     _print(front, time_limit, certify=certify, as_json=as_json)
     if front.points:
         return ExitCode.OK
@@ -96,11 +101,8 @@ def _print(front: Frontier, time_limit_s: float | None, *, certify: bool, as_jso
         click.echo(frontier_text(front, screen(), proofs, explanation))
 
 
-def _write(
-    front: Frontier, table: Path | None, picture: Path | None, kind: PictureKind | None, directory: Path | None
-) -> None:
+def _write(front: Frontier, table: Path | None, picture: Path | None, kind: PictureKind | None) -> None:
     """Write the files that were asked for; a picture of no point is none."""
-    from nest.files import write_plan
     from nest.files.disk import write_bytes, write_text
 
     if table is not None:
@@ -111,7 +113,13 @@ def _write(
         from nest.report.frontier_plot import frontier_plot
 
         write_bytes(picture, frontier_plot(front, kind))
-    if directory is not None:
-        digits = len(str(front.problem.cluster.devices))
-        for point in front.points:
-            write_plan(point.plan, directory / f"devices-{point.devices:0{digits}d}.json")
+
+
+def _write_plans(front: Frontier, directory: Path, origin: Origin | None) -> None:
+    """Write the plan of each point, with its problem."""
+    from nest.files import write_plan
+    from nest.runs.carried import computed_now
+
+    digits, now = len(str(front.problem.cluster.devices)), computed_now()
+    for point in front.points:
+        write_plan(point.plan, directory / f"devices-{point.devices:0{digits}d}.json", origin, now)

@@ -29,6 +29,23 @@ def optional_problem_options(command: Command) -> Command:
     return _change_options(_problem_argument(required=False)(command))
 
 
+def plan_options(command: Command) -> Command:
+    """Add the argument PLAN, what may stand in place of the problem that it carries, and what changes a problem.
+
+    The plan comes first; where two files are given, the first is the problem.
+    """
+    kind = click.Path(path_type=Path)
+    for add in (
+        click.option(
+            "--problem", "problem_path", metavar="FILE", type=kind, help="In place of the problem that PLAN carries."
+        ),
+        click.argument("second_path", metavar="", required=False, type=kind),
+        click.argument("first_path", metavar="PLAN.json", type=kind),
+    ):
+        command = add(command)
+    return _change_options(command)
+
+
 def _problem_argument(*, required: bool) -> Callable[[Command], Command]:
     metavar = "PROBLEM" if required else "[PROBLEM]"
     kind = click.Path(path_type=Path)

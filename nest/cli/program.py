@@ -11,11 +11,17 @@ import click
 
 from nest import __version__
 from nest.cli.ablate import ablate_command
+from nest.cli.capture import capture_command
 from nest.cli.certify import certify_command
+from nest.cli.compare import compare_command
 from nest.cli.estimate import estimate_command
 from nest.cli.evaluate import evaluate_command
 from nest.cli.exits import FAILURES, ExitCode
+from nest.cli.export import export_command
 from nest.cli.frontier import frontier_command
+from nest.cli.profile import profile_command
+from nest.cli.report import report_command
+from nest.cli.run import run_command
 from nest.cli.show import show_command
 from nest.cli.simulate import simulate_command
 from nest.cli.solve import solve_command
@@ -25,10 +31,16 @@ from nest.errors import NestError
 
 COMMANDS = (
     ablate_command,
+    capture_command,
     certify_command,
+    compare_command,
     estimate_command,
     evaluate_command,
+    export_command,
     frontier_command,
+    profile_command,
+    report_command,
+    run_command,
     show_command,
     simulate_command,
     solve_command,
@@ -72,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return ExitCode.BROKEN_PIPE
     except click.ClickException as error:
-        return _fail(f"{error.format_message()}{_advice(error)}", ExitCode.INVALID)
+        return _fail(_with_advice(error), ExitCode.INVALID)
     except OSError as error:
         if error.filename is None:
             _discard_output()
@@ -88,8 +100,8 @@ def cli(context: click.Context) -> int:
     """Decide how to train a large model on a cluster, and prove that no other plan is better.
 
     Exit codes: 0 a plan was found (evaluate: the plan is legal; certify: it is proven optimal), 1 certify: there is a
-    better plan, 2 invalid input, 3 infeasible (evaluate, certify: the plan breaks a rule), 4 a limit was reached
-    without a plan (certify: without a proof), 5 internal error.
+    better plan; run: it does not train as one process does, 2 invalid input, 3 infeasible (evaluate, certify: the plan
+    breaks a rule), 4 a limit was reached without a plan (certify: without a proof), 5 internal error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
@@ -112,9 +124,11 @@ def _invoke(arguments: list[str]) -> int:
         return stop.exit_code
 
 
-def _advice(error: click.ClickException) -> str:
+def _with_advice(error: click.ClickException) -> str:
+    """Return what is wrong as one line that ends in where to read on, whether or not its text is a sentence."""
+    message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f" See '{context.command_path} --help'." if context else ""
+    return f"{message.rstrip('. ')}; see '{context.command_path} --help'" if context else message
 
 
 def _explain(error: Exception) -> int:

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from nest.cli.output import is_terminal
 from nest.errors import InvalidProblem
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from nest.families import Description
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import Posed
+    from nest.runs import SelfContained
     from nest.solve import Backend
 
 
@@ -28,50 +30,38 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
         Naming the file; also if its times cannot be counted in ticks.
     """
     from nest.files import read_problem
+    from nest.runs.carried import changed, posed_from
 
     posed = posed_from(path)
     return changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
 
 
-def posed_from(path: Path) -> Posed | None:
-    """Pose the problem of a run file, or return None if the file is none.
+def plan_from(
+    files: tuple[Path, Path | None], problem: Path | None, preset: str | None, settings: Sequence[str]
+) -> tuple[SelfContained, Path]:
+    """Read a plan with its problem, and return it with the path of the plan.
+
+    Parameters
+    ----------
+    files
+        As typed: the plan, or the problem and the plan.
+    problem
+        What ``--problem`` gives in place of what the plan says.
 
     Raises
     ------
+    click.UsageError
+        If a problem is given twice.
     InvalidProblem
         Naming the file.
     """
-    from nest.runs import is_run, problem_of, read_run
+    from nest.runs import read_self_contained
 
-    if not is_run(path):
-        return None
-    run = read_run(path)
-    try:
-        return problem_of(run)
-    except InvalidProblem as error:
-        raise error.at(str(path)) from None
-
-
-def changed(problem: Problem, preset: str | None, settings: Sequence[str], source: str) -> Problem:
-    """Return a problem with the preset and the settings that were typed.
-
-    Raises
-    ------
-    InvalidProblem
-        Naming the source; also if its times cannot be counted in ticks.
-    """
-    from nest.cost.scale import scale_of
-    from nest.files import apply_settings
-    from nest.presets import preset_named
-
-    if preset is not None:
-        problem = problem.with_preset(preset_named(preset))
-    problem = apply_settings(problem, settings)
-    try:
-        scale_of(problem)
-    except InvalidProblem as error:
-        raise error.at(source) from None
-    return problem
+    first, second = files
+    if second is not None and problem is not None:
+        raise click.UsageError(f"give the problem once: {first}, or --problem {problem}")
+    plan, source = (first, problem) if second is None else (second, first)
+    return read_self_contained(plan, problem=source, preset=preset, settings=settings), plan
 
 
 def model_from(path: Path, vocabulary: int | None) -> Description | None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nest.cli.asked import asked_model, check_sequence, reserve_bytes
+from nest.cli.asked import (
+    asked_cluster,
+    asked_model,
+    check_sequence,
+    expert_tensor,
+    network_text,
+    reserve_bytes,
+    typed_family,
+)
 
 if TYPE_CHECKING:
+    from nest.costing import LayerProfile
+    from nest.families import Description
+    from nest.files.origin import Origin
     from nest.problem import Choices
     from nest.runs import Run
 
@@ -51,6 +62,25 @@ def model_options(command: Any) -> Any:
     return model(family(command))
 
 
+def cluster_options(*, required: bool) -> Callable[[Any], Any]:
+    """Return what adds where the cluster comes from, and what a file of a network leaves open."""
+    what = "A cluster, as in dgx-h100:512, or a file: of ours, or of a network (topology.conf and others)."
+
+    def added(command: Any) -> Any:
+        for option in (
+            click.option("--topology", metavar="NAME", help="Which of several topologies in it."),
+            click.option("--root", metavar="NAME", help="Which of several trees in it."),
+            click.option("--gpus-per-node", metavar="N", type=WHOLE, help="With it: devices of a node."),
+            click.option("--like", metavar="SYSTEM", help="With it: a system that has the same links."),
+            click.option("--device", metavar="NAME", help="With a file of a network: what its devices are."),
+            click.option("--cluster", "cluster_source", metavar="NAME:N", required=required, help=what),
+        ):
+            command = option(command)
+        return command
+
+    return added
+
+
 def software_options(command: Any) -> Any:
     """Add what the software does and holds, the same for every plan."""
     for option in (
@@ -64,9 +94,18 @@ def software_options(command: Any) -> Any:
         click.option("--imbalance", metavar="X", type=float, help="Busiest rank to mean.  [default: 1]"),
         click.option("--expert-tensor", metavar="N", type=WHOLE, help="Devices of one expert.  [default: 1]"),
         click.option("--context-kind", type=click.Choice(("ring", "gather", "exchange")), help="[default: ring]"),
+        profile_option,
     ):
         command = option(command)
     return command
+
+
+def profile_option(command: Any) -> Any:
+    """Add measured times of layers."""
+    what = "Measured times of layers, in CSV, JSON or TOML, in place of those that are modelled."
+    return click.option("--profile", "profile_path", metavar="FILE", type=click.Path(path_type=Path), help=what)(
+        command
+    )
 
 
 def pin_options(command: Any) -> Any:
@@ -93,14 +132,14 @@ def run_options(command: Any) -> Any:
         pin_options,
         click.option("--global-batch", metavar="N", type=WHOLE, help="Sequences of an iteration."),
         click.option("--seq", metavar="N", type=WHOLE, help="Tokens of a sequence."),
-        click.option("--cluster", "cluster_source", metavar="NAME:N", help="With a model: a cluster, or its file."),
+        cluster_options(required=False),
         model_options,
     ):
         command = option(command)
     return command
 
 
-def typed_run(problem_path: Path | None, options: Mapping[str, Any]) -> Run | None:
+def typed_run(problem_path: Path | None, options: Mapping[str, Any], preset: str | None = None) -> Run | None:
     """Return the run that was typed instead of a problem file, None where there is such a file.
 
     Raises
@@ -119,39 +158,90 @@ def typed_run(problem_path: Path | None, options: Mapping[str, Any]) -> Run | No
         raise click.UsageError("give PROBLEM, or --model (or --family) with --cluster, --seq and --global-batch")
     if options["cluster_source"] is None:
         raise click.UsageError("--cluster is missing: give one as in --cluster dgx-h100:512, or its file")
+    if preset not in (None, POSED):
+        what = f"--preset {preset}: what is typed is posed under preset {POSED!r} alone"
+        raise click.UsageError(f"{what}; leave --preset out, or give PROBLEM, a file with figures for {preset!r}")
     return _run(options)
 
 
+POSED = "default"
+"""Preset under which runs are posed: it alone prices their batches and collectives."""
+
+
+def typed_origin(run: Run, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Origin:
+    """Return where a problem comes from that was typed, for the files of its plans."""
+    from nest.files.origin import Origin
+    from nest.runs.run_document import cluster_table, cluster_value, model_table, run_document
+
+    path, network = options["model_path"], network_text(options["cluster_source"], options)
+    model = typed_family(options) if path is None else model_table(path, options["vocab"])
+    cluster = cluster_value(options["cluster_source"]) if network is None else cluster_table(network)
+    document = run_document(run, model, cluster)
+    return Origin(document, preset=preset, settings=tuple(settings))
+
+
 def _option(name: str) -> str:
-    spelt = {"model_path": "model", "cluster_source": "cluster"}.get(name, name)
+    spelt = {"model_path": "model", "cluster_source": "cluster", "profile_path": "profile"}.get(name, name)
     return f"--{spelt.replace('_', '-')}"
 
 
 def _run(options: Mapping[str, Any]) -> Run:
     from nest.costing import framework_named, recipe_named
-    from nest.files.cluster_file import read_cluster
+    from nest.families.description import number
     from nest.runs import Run
 
     description = asked_model(options["model_path"], options)
     settings, model = description.settings, description.model
     check_sequence(options["seq"], model)
-    named = ("dtype", "flash", "padding", "context_kind", "imbalance", "capacity")
-    more: dict[str, Any] = {name: options[name] for name in named if options[name] is not None}
+    software: dict[str, Any] = {name: settings[name] for name in SOFTWARE if name in settings}
+    software |= {name: options[name] for name in (*SOFTWARE, "imbalance", "capacity") if options[name] is not None}
     for name, find in (("recipe", recipe_named), ("framework", framework_named)):
-        if options[name] is not None:
-            more[name] = find(options[name])
-    target = settings.get("target_sequence")
+        chosen = options[name] or settings.get(name)
+        if chosen is not None:
+            software[name] = find(str(chosen))
+    target = number(settings, "target_sequence", 0)
     return Run(
         model,
-        read_cluster(options["cluster_source"]),
-        _size(options, "seq", settings.get("sequence", model.sequence)),
-        _size(options, "global_batch", settings.get("global_batch", 0)),
-        cut_experts=(options["expert_tensor"] or 1) > 1,
+        asked_cluster(options["cluster_source"], options),
+        _size(options, "seq", number(settings, "sequence", model.sequence)),
+        _size(options, "global_batch", number(settings, "global_batch", 0)),
+        cut_experts=expert_tensor(options, settings, options["tensor"] or number(settings, "tensor")) > 1,
         lengths=(("text", target),) if target else (),
         reserve_bytes=reserve_bytes(options),
-        choices=_choices(options),
-        **more,
+        choices=typed_choices(options),
+        source=_stated(description),
+        profile=typed_profile(options),
+        **software,
     )
+
+
+def typed_profile(options: Mapping[str, Any]) -> LayerProfile | None:
+    """Return the measured times that were typed, None where there are none; raises `InvalidProblem`."""
+    if options["profile_path"] is None:
+        return None
+    from nest.files.profile_file import read_profile
+
+    return read_profile(options["profile_path"])
+
+
+SOFTWARE = ("dtype", "flash", "padding", "context_kind")
+"""What software does, and both options and files of models say under the same name."""
+
+
+def _stated(description: Description) -> str:
+    """Return what the model's file says about training, for people: what is taken of it, and what is left open."""
+    from nest.families.description import spelt
+
+    stated, kept = description.settings, (*SIZES, *SOFTWARE, "recipe", "expert_tensor")
+    taken = {name: value for name, value in stated.items() if name in kept}
+    left = {name: value for name, value in stated.items() if name not in kept}
+    parts = (("taken unless typed", taken), ("left open", left))
+    said = [f"{what}: {spelt(each)}" for what, each in parts if each]
+    return f"{description.kind}; {'; '.join(said)}" if said else ""
+
+
+SIZES = ("sequence", "target_sequence", "global_batch")
+"""Sizes that a file of a model gives, and a run has."""
 
 
 def _size(options: Mapping[str, Any], name: str, said: int) -> int:
@@ -161,7 +251,7 @@ def _size(options: Mapping[str, Any], name: str, said: int) -> int:
     return int(value)
 
 
-def _choices(options: Mapping[str, Any]) -> Choices:
+def typed_choices(options: Mapping[str, Any]) -> Choices:
     """Return the choices that the typed widths settle."""
     from nest.problem import Choices
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nest.cli.captured import show_captured
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option, problem_options
 from nest.cli.output import print_json, screen
@@ -33,6 +34,8 @@ def show_command(
     Of a problem that is its model, cluster, training and choices, and how many plans fit on the devices; of a model
     (a config.json, arguments of Megatron-LM, and others) its layers, and its parameters by component.
     """
+    if show_captured(problem_path, as_json=as_json):
+        return ExitCode.OK
     model = model_from(problem_path, vocab)
     if model is not None:
         _only_of_problems("--preset", preset)

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 import click
 
 from nest.cli.exits import ExitCode
-from nest.cli.options import PRESETS, json_option
+from nest.cli.options import json_option, plan_options
 from nest.cli.output import check_files, print_json, screen
-from nest.cli.reading import problem_from
+from nest.cli.reading import plan_from
 from nest.errors import InvalidPlan
 
 if TYPE_CHECKING:
     from nest.cost.schedules import Schedule
     from nest.report.simulation import Played
+    from nest.runs import SelfContained
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 
 
 @click.command("simulate")
-@click.argument("plan_path", metavar="PLAN.json", type=click.Path(path_type=Path))
-@click.option("--problem", "problem_path", metavar="PROBLEM", required=True, type=click.Path(path_type=Path))
-@click.option("--preset", type=click.Choice(PRESETS), help="Price stages by this preset, not by the problem's.")
+@plan_options
 @click.option("--schedule", type=click.Choice(SCHEDULES), help="Instead of the plan's own.")
 @click.option(
     "--chunks", metavar="N", type=click.IntRange(min=2), help="Of each stage; interleaved only.  [default: 2]"
@@ -41,9 +40,11 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 @json_option
 def simulate_command(
     *,
-    plan_path: Path,
-    problem_path: Path,
+    first_path: Path,
+    second_path: Path | None,
+    problem_path: Path | None,
     preset: str | None,
+    settings: tuple[str, ...],
     schedule: str | None,
     chunks: int | None,
     overlap: bool,
@@ -53,12 +54,16 @@ def simulate_command(
 ) -> int:
     """Play a plan, pass by pass, with the loads and transfers that the judge finds.
 
-    Says how long each stage works and waits, and what an iteration takes beside what formulas say. Exits with 3 if the
-    plan breaks a rule.
+    Says how long each stage works and waits, and what an iteration takes beside what formulas say. The problem is the
+    one that PLAN.json carries, or that --problem gives. Exits with 3 if the plan breaks a rule.
     """
-    check_files(problem_path, {"--trace": trace})
-    asked = schedule, chunks
-    played = _played(plan_path, problem_path, preset, asked, weight_share=weight_share, overlapped=overlap)
+    check_files(problem_path or first_path, {"--trace": trace})
+    found, plan_path = plan_from((first_path, second_path), problem_path, preset, settings)
+    asked = _schedule(schedule or found.plan.schedule, chunks)
+    try:
+        played = _played(found, asked, weight_share=weight_share, overlapped=overlap)
+    except InvalidPlan as error:
+        raise error.at(str(plan_path)) from None
     if trace is not None:
         from nest.files.disk import write_text
         from nest.report.trace import trace_text
@@ -75,29 +80,15 @@ def simulate_command(
     return ExitCode.OK if played.evaluation.legal else ExitCode.INFEASIBLE
 
 
-def _played(
-    plan_path: Path,
-    problem_path: Path,
-    preset: str | None,
-    schedule: tuple[str | None, int | None],
-    *,
-    weight_share: float,
-    overlapped: bool,
-) -> Played:
+def _played(found: SelfContained, schedule: Schedule, *, weight_share: float, overlapped: bool) -> Played:
     from nest.evaluate import evaluate
-    from nest.files import read_plan
     from nest.report.simulation import Played
     from nest.simulate import pipeline_of, simulate
 
-    problem = problem_from(problem_path, preset, ())
-    plan = read_plan(plan_path)
-    asked = _schedule(schedule[0] or plan.schedule, schedule[1])
-    try:
-        evaluation = evaluate(problem, plan)
-        pipeline = pipeline_of(problem, plan, evaluation, weight_share=weight_share, overlapped=overlapped)
-    except InvalidPlan as error:
-        raise error.at(str(plan_path)) from None
-    return Played(problem, plan, evaluation, simulate(pipeline, asked))
+    problem, plan = found.problem, found.plan
+    evaluation = evaluate(problem, plan)
+    pipeline = pipeline_of(problem, plan, evaluation, weight_share=weight_share, overlapped=overlapped)
+    return Played(problem, plan, evaluation, simulate(pipeline, schedule))
 
 
 def _schedule(name: str, chunks: int | None) -> Schedule:

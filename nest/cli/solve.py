@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nest.cli.captured import typed_captured
 from nest.cli.dag import dag_answer
 from nest.cli.exits import ExitCode, result_code
+from nest.cli.frameworks import for_option, require_alone, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
 from nest.cli.output import check_files, print_json, screen
-from nest.cli.reading import changed, posed_from, solved
-from nest.cli.run_options import run_options, typed_run
+from nest.cli.reading import solved
+from nest.cli.run_options import run_options, typed_origin, typed_run
+from nest.cli.shown import others, shown, shown_options
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
     from nest.explain import Explanation
+    from nest.files.origin import Origin
     from nest.problem import Problem
+    from nest.report.shown import Shown
     from nest.result import Result
     from nest.runs import Posed
     from nest.solve import Backend
@@ -32,9 +37,11 @@ BACKENDS = ("auto", "dp", "cpsat", "pyomo")
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", show_default=True, help="Which solver to ask.")
 @minimize_options
 @time_limit_option("Stop proving after S seconds.")
+@for_option
 @click.option("--certify", is_flag=True, help="Have the optimality checker confirm the answer.")
 @plan_output_option("Write the plan to a file.")
 @click.option("--write-problem", metavar="FILE.toml", type=click.Path(path_type=Path), help="Write the problem, too.")
+@shown_options
 @json_option
 def solve_command(
     *,
@@ -47,9 +54,12 @@ def solve_command(
     time_at_most: float | None,
     throughput: float | None,
     time_limit: float | None,
+    target: str | None,
     certify: bool,
     output: Path | None,
     write_problem: Path | None,
+    details: bool,
+    runners: int | None,
     **options: Any,
 ) -> int:
     """Find the best plan and prove it.
@@ -57,28 +67,37 @@ def solve_command(
     PROBLEM is a file in TOML or JSON, of a problem or of a training run. Without it, --model, --cluster, --seq and
     --global-batch say what is trained; widths that are not given are chosen. The plan is printed as a table with a
     summary, and written to a file with -o. With --minimize devices or memory it is the plan that keeps a time with the
-    least of them.
+    least of them. With --for it is the best plan that a training framework can run.
     """
     dag = dag_answer(problem_path, settings, time_limit, output, as_json=as_json)
     if dag is not None:
         return dag
     allowed_s = time_allowed_s(minimize, time_at_most, throughput, backend)
+    require_alone(target, minimize=minimize, backend=backend, certify=certify)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
     problem, posed = _asked(problem_path, preset, settings, options)
+    origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
     if certify:
         _require_checker(problem)
     if write_problem is not None:
         _write_problem(problem, write_problem)
     if minimize != "time" and allowed_s is not None:
+        if runners is not None:
+            raise click.UsageError("--runners-up goes with --minimize time")
         answer = minimized(problem, minimize, allowed_s, time_limit, quiet=as_json)
-        _write_plan(answer.result, output)
+        _write_plan(answer.result, output, origin, {})
         print_least(answer, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
-    result = solved(problem, time_limit, quiet=as_json, backend=backend)
+    if target is None:
+        result = solved(problem, time_limit, quiet=as_json, backend=backend)
+    else:
+        problem, result = solved_for(problem, posed, target, time_limit, quiet=as_json)
     certificate = _confirm(problem, result, time_limit) if certify else None
-    _write_plan(result, output)
-    return _print(problem, posed, result, certificate, as_json=as_json)
+    _write_plan(result, output, origin, {} if target is None else {"for": target})
+    run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
+    asked = shown(run, found, details=details)
+    return _print(problem, posed, result, certificate, asked, as_json=as_json)
 
 
 def _asked(
@@ -87,8 +106,12 @@ def _asked(
     """Return the problem, and the run that it is of, where it is of one."""
     from nest.files import read_problem
     from nest.runs import problem_of
+    from nest.runs.carried import changed, posed_from
 
-    run = typed_run(problem_path, options)
+    captured = typed_captured(options) if problem_path is None else None
+    if captured is not None:
+        return changed(captured, preset, settings, captured.name), None
+    run = typed_run(problem_path, options, preset)
     if run is not None:
         posed: Posed | None = problem_of(run)
     else:
@@ -102,30 +125,63 @@ def _asked(
 
 
 def _print(
-    problem: Problem, posed: Posed | None, result: Result, certificate: Certificate | None, *, as_json: bool
+    problem: Problem,
+    posed: Posed | None,
+    result: Result,
+    certificate: Certificate | None,
+    asked: Shown,
+    *,
+    as_json: bool,
 ) -> ExitCode:
     from nest.files import proof_document, result_document
+    from nest.report.runners import runners_document
+    from nest.runs import pair_gap
 
     explanation = _explanation(problem, result)
     left_out = [] if posed is None else [str(each) for each in posed.left_out]
+    gap = None if posed is None or result.plan is None else pair_gap(problem, result.plan, posed.run.hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
-        document = result_document(result, proof, explanation)
-        print_json(document if posed is None else {**document, "left_out": left_out})
+        document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
+        aside = {} if posed is None else {"source": posed.run.source, "left_out": left_out}
+        print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
-        click.echo(solution_text(problem, result, screen(), certificate, explanation))
+        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked))
+        if gap is not None:
+            click.echo(f"{'Pairs':<11}{gap.text}")
+        if posed is not None and posed.run.source:
+            click.echo(f"{'Source':<11}{posed.run.source}")
         for at, line in enumerate(left_out):
             click.echo(f"{'' if at else 'Not tried':<11}{line}")
     return result_code(result)
 
 
-def _write_plan(result: Result, output: Path | None) -> None:
+def _write_plan(result: Result, output: Path | None, origin: Origin | None, more: dict[str, str]) -> None:
+    """Write the plan with its problem and its provenance, to which ``more`` is added."""
     from nest.files import write_plan
+    from nest.runs.carried import computed_now
 
     if output is not None and result.plan is not None:
-        write_plan(result.plan, output)
+        write_plan(result.plan, output, origin, computed_now() | more)
+
+
+def _origin(
+    asked: tuple[Problem, Posed | None],
+    problem_path: Path | None,
+    changes: tuple[str | None, tuple[str, ...]],
+    options: dict[str, Any],
+) -> Origin | None:
+    """Return where the problem comes from, and what was typed to change it, for the plan file."""
+    from nest.runs.carried import origin_of, origin_of_file
+
+    problem, posed = asked
+    if problem_path is not None:
+        return origin_of_file(problem_path, problem.name, *changes)
+    if posed is None:  # of a captured module
+        return origin_of(problem)
+    return typed_origin(posed.run, *changes, options)
 
 
 def _write_problem(problem: Problem, path: Path) -> None:

@@ -58,7 +58,17 @@ def _why(tables: GroupedTables) -> tuple[str, float]:
         asked = min(choices.replicas)
         text = f"{asked} replicas are asked for, there are {tables.microbatches} microbatches and room for {blocks}"
         return f"{name}: {text}", asked / most
-    return _memory(tables, most)
+    return _devices(tables, blocks) or _memory(tables, most)
+
+
+def _devices(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
+    """Say that stages and replicas that there is room for one by one take too many devices together."""
+    choices, width = tables.problem.choices, tables.width
+    stages, replicas = min(choices.stages or {1}), min(choices.replicas or {1})
+    if stages * replicas <= blocks:
+        return None
+    taken = f"stages x replicas x width, {stages} x {replicas} x {width}, are {stages * replicas * width} devices"
+    return f"{_variant(tables.variant)}: {taken}, the cluster has {tables.devices}", stages * replicas / blocks
 
 
 def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:

@@ -254,6 +254,12 @@ class Architecture:
         return any(stack.parameters != stack.active_parameters for stack in self.stacks)
 
     @property
+    def shares_layers(self) -> bool:
+        """Whether layers use the weights of others (ALBERT)."""
+        blocks = {block for stack in self.stacks for block in stack.blocks if block.layer}
+        return any(weight.tied for block in blocks for part in block.components for weight in part.weights)
+
+    @property
     def layers(self) -> int:
         """Layers of all stacks of the published model."""
         return sum(stack.layers for stack in self.stacks)
@@ -285,3 +291,11 @@ class Architecture:
     def with_notes(self, *notes: str) -> Architecture:
         """Return the same model with further notes."""
         return replace(self, notes=(*self.notes, *notes))
+
+
+def tied_block(block: Block) -> Block:
+    """Return a block that uses the weights of another one like it, which counts them."""
+    components = tuple(
+        replace(part, weights=tuple(replace(weight, tied=True) for weight in part.weights)) for part in block.components
+    )
+    return replace(block, components=components)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from nest.families.architecture import Block, Component
 from nest.families.operators import Exchange, Rows, Tensor
-from nest.families.parts import LAYER, Bench, Norm
+from nest.families.parts import LAYER, Bench, Norm, share
 from nest.families.weights import Split
 
 
@@ -204,14 +204,51 @@ def matrices_block(
     return Block(kind, (bench.done(),), widths[-1], layer=False)
 
 
-def masked_head(width: int, vocabulary: int) -> Block:
-    """Return BERT's head for masked tokens: a matrix, a norm, and the embedding table again with a bias."""
+def attention_pooler(width: int, feed: int, tokens: int) -> Block:
+    """Return SigLIP's pooling head as a block: one learned query looks at all tokens, then an MLP; one vector leaves.
+
+    Biases everywhere; its scores, one row for each head, are left out.
+    """
+    once = share(1, tokens)
+    bench = Bench("pooler", "pooler")
+    bench.learn("probe", width)
+    for name in ("key", "value"):
+        bench.product(name, width, width, Split.REPLICATED, bench.tensor("in", width), bias=True)
+    for name in ("query", "out"):
+        bench.product(
+            name, width, width, Split.REPLICATED, bench.tensor(f"{name}_in", width, once), bias=True, rows=once
+        )
+    bench.norm("norm", LAYER, width)
+    bench.product("up", width, feed, Split.REPLICATED, bench.tensor("normed", width, once), bias=True, rows=once)
+    bench.work("activation", "activation", feed, feed, rows=once)
+    bench.product("down", feed, width, Split.REPLICATED, bench.tensor("up", feed, once), bias=True, rows=once)
+    return Block("pooler", (bench.done(),), width, layer=False)
+
+
+def masked_head(width: int, vocabulary: int, table_width: int = 0) -> Block:
+    """Return BERT's head for masked tokens: a matrix, a norm, and the embedding table again with a bias.
+
+    Parameters
+    ----------
+    table_width
+        Width of the table, where it is not that of the model (ALBERT).
+    """
+    table = table_width or width
     bench = Bench("masked_head", "head")
-    bench.product("transform", width, width, Split.REPLICATED, bench.tensor("in", width), bias=True)
-    bench.work("activation", "activation", width, width)
-    bench.norm("norm", LAYER, width, bench.tensor("transformed", width))
-    source = bench.tensor("normed", width)
-    bench.product("logits", width, vocabulary, Split.VOCABULARY, source, bias=True, tied=True)
+    bench.product("transform", width, table, Split.REPLICATED, bench.tensor("in", width), bias=True)
+    bench.work("activation", "activation", table, table)
+    bench.norm("norm", LAYER, table, bench.tensor("transformed", table))
+    source = bench.tensor("normed", table)
+    bench.product("logits", table, vocabulary, Split.VOCABULARY, source, bias=True, tied=True)
     logits = Tensor("masked_head.logits", vocabulary, sharded=True, element="fp32")
     bench.work("loss", "loss", vocabulary, vocabulary, sharded=True, keeps=(logits,))
     return Block("masked_head", (bench.done(),), vocabulary, layer=False)
+
+
+def replaced_head(width: int) -> Block:
+    """Return ELECTRA's head: of each token, whether it was replaced."""
+    bench = Bench("replaced_head", "head")
+    bench.product("dense", width, width, Split.REPLICATED, bench.tensor("in", width), bias=True)
+    bench.work("activation", "activation", width, width)
+    bench.product("prediction", width, 1, Split.REPLICATED, bench.tensor("activated", width), bias=True)
+    return Block("replaced_head", (bench.done(),), 1, layer=False)

@@ -9,7 +9,7 @@ from nest.families.decoder import TEXT, Decoder, blocks_of
 from nest.families.ends import Patches, last_norm
 from nest.families.layers import Layer
 from nest.families.operators import Rows
-from nest.families.parts import Norm
+from nest.families.parts import Bench, Norm
 
 VISION = "vision"
 """Name of a vision tower's stack and of its stream."""
@@ -80,3 +80,28 @@ def multimodal(name: str, family: str, tower: Tower, decoder: Decoder, notes: tu
         decoder.extras,
         (*decoder.notes, *notes, f"one image of {tower.tokens} patches per sequence"),
     )
+
+
+def facing(
+    name: str, family: str, tower: Tower, words: Stack, context: int, *, scalars: int = 1, notes: tuple[str, ...] = ()
+) -> Architecture:
+    """Return a tower over images and one over text that meet in products of what leaves them, as in CLIP.
+
+    Parameters
+    ----------
+    words
+        The tower over text; what leaves both is equally wide.
+    context
+        Tokens of a text.
+    scalars
+        Single numbers that the products are scaled and shifted by.
+    """
+    images = tower.stack()
+    meeting = Bench("contrast", "head")
+    meeting.learn("scale", scalars)
+    join = Stack("contrast", TEXT, (Block("contrast", (meeting.done(),), 1, layer=False),))
+    links = tuple(
+        Link((each.name, len(each.blocks) - 1), ("contrast", 0), each.blocks[-1].width) for each in (images, words)
+    )
+    streams = (Stream(VISION, tower.tokens), Stream(TEXT, context))
+    return Architecture(name, family, streams, (images, words, join), links, context, notes=notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -138,15 +138,57 @@ def read_cluster(source: str | Path) -> Hardware:
         if path.parent == Path():
             remedy = "give a file, or a name and a number of devices, as in dgx-h100:512"
             raise InvalidProblem("", "there is no such file", remedy, str(source))
+    return cluster_of(cluster_text(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterText:
+    """A cluster file as text, with all that it refers to.
+
+    Parameters
+    ----------
+    name
+        Of the cluster, where the text gives none.
+    text
+        Under the schema ``nest.cluster/1``.
+    network
+        Text of the file that it names as its network; empty where it names none.
+    source, network_source
+        As errors name them.
+    """
+
+    name: str
+    text: str
+    network: str = ""
+    source: str = ""
+    network_source: str = ""
+
+
+def cluster_text(path: Path) -> ClusterText:
+    """Return the texts of a cluster file; raises `InvalidProblem` as `read_cluster` does."""
     document = Document.read(path)
-    document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
-    table = document.decode(ClusterFile)
+    table = _table(document)
+    if table.network is UNSET:
+        return ClusterText(path.stem, document.text, source=document.source)
+    file = path.parent / table.network
+    return ClusterText(path.stem, document.text, read_text(file, InvalidProblem), document.source, str(file))
+
+
+def cluster_of(given: ClusterText) -> Hardware:
+    """Return the cluster that texts describe; raises `InvalidProblem` as `read_cluster` does."""
+    document = Document(given.source, given.text, InvalidProblem)
+    table = _table(document)
     try:
         named = isinstance(table.device, str)
         own = None if named else _device(document.convert(table.device, DeviceTable, "device"))
-        return _hardware(table, own or device_named(str(table.device)), path)
+        return _hardware(table, own or device_named(str(table.device)), given)
     except InvalidProblem as fault:
         raise (fault if fault.source else fault.at(document.source)) from None
+
+
+def _table(document: Document) -> ClusterFile:
+    document.require_schema(SCHEMA, ", or a name such as dgx-h100:512")
+    return document.decode(ClusterFile)
 
 
 def read_network(
@@ -185,18 +227,18 @@ def read_network(
         raise (fault if fault.source else fault.at(str(path))) from None
 
 
-def _hardware(table: ClusterFile, device: Device, path: Path) -> Hardware:
+def _hardware(table: ClusterFile, device: Device, text: ClusterText) -> Hardware:
     if table.library:
         library_named(table.library, "library")
     given = [name for name in ("levels", "torus", "network") if getattr(table, name) is not UNSET]
     if len(given) != 1:
         what = f"both {given[0]} and {given[1]}" if given else "no network"
         raise InvalidProblem("", what, "give one of levels, torus and network")
-    name = table.name or path.stem
+    name = table.name or text.name
     if table.torus is not UNSET:
         return _torus(table, table.torus, device, name)
     if table.network is not UNSET:
-        return _network(table, table.network, device, name, path)
+        return _network(table, table.network, device, name, text)
     return _levels(table, device, name)
 
 
@@ -224,22 +266,20 @@ def _torus(table: ClusterFile, torus: TorusTable, device: Device, name: str) -> 
     fact = LevelFacts(pair_bytes_per_s=grid.link_bytes_per_s, link=_link(torus.link, "torus") or "ici")
     facts = (fact,) * len(levelling.cluster.levels)
     cluster = linked(levelling.cluster, device, facts, table.library)
-    return Hardware(device, cluster, facts, levelling.order)
+    return Hardware(device, cluster, facts, levelling.order, pairs=levelling.pairs)
 
 
-def _network(table: ClusterFile, network: str, device: Device, name: str, path: Path) -> Hardware:
+def _network(table: ClusterFile, network: str, device: Device, name: str, text: ClusterText) -> Hardware:
     given = () if table.tiers is UNSET else tuple(_tier(row, f"tiers[{at}]") for at, row in enumerate(table.tiers))
     if given and table.like:
         raise InvalidProblem("like", "both like and tiers", "give one of them")
     tiers = system_named(table.like).tiers if table.like else given
     count = None if table.gpus_per_node is UNSET else table.gpus_per_node
-    file = path.parent / network
-    text = read_text(file, InvalidProblem)
     asked = Asked(device, count, tiers, table.root, table.topology, table.library)
     try:
-        hardware = hardware_of(text, asked, name)
+        hardware = hardware_of(text.network, asked, name)
     except InvalidProblem as fault:
-        raise fault.at(str(file)) from None
+        raise fault.at(text.network_source) from None
     if table.devices not in (UNSET, hardware.cluster.devices):
         raise InvalidProblem("devices", f"{table.devices}", f"{show(network)} describes {hardware.cluster.devices}")
     return hardware

@@ -6,16 +6,18 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from nest.errors import InvalidPlan
+from nest.errors import InvalidPlan, InvalidProblem
 from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
 from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table
+from nest.files.origin import Origin, OriginTable, Provenance, origin_document, origin_from, seen_from
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
 from nest.plan import Plan, Sharding, ShardingKind, Stage
@@ -65,19 +67,43 @@ class PlanFile(Table):
     schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    problem: Annotated[OriginTable, Meta(description="a table with a run, or the file of a problem")] | UnsetType = (
+        UNSET
+    )
+    provenance: Provenance | UnsetType = UNSET
 
 
 class ClaimedPlan(NamedTuple):
-    """A plan, and the objective that its file claims for it.
+    """A plan, and what its file says about it.
 
     Parameters
     ----------
     objective
         In the problem's own unit of time; None where the file gives no number: a plan alone never does.
+    origin
+        The problem that it is a plan of; None where the file does not say.
+    provenance
+        Versions of what computed it, by name, and when; empty where the file does not say.
     """
 
     plan: Plan
     objective: float | None
+    origin: Origin | None = None
+    provenance: Mapping[str, str] = MappingProxyType({})
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a file is a plan or a result, by the schema that it names."""
+    if not path.is_file():
+        return False
+    try:
+        document = Document.read(path)
+        named = any(
+            schema in document.text for schema in (PLAN_SCHEMA, RESULT_SCHEMA)
+        )  # large problems are parsed once
+        return named and document.tree.get("schema") in (PLAN_SCHEMA, RESULT_SCHEMA)
+    except InvalidProblem:
+        return False
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -99,16 +125,25 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
     if str(tree["schema"]).startswith("nest.problem/"):
         document.fail("schema", f"{show(tree['schema'])}: a problem, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
-        return ClaimedPlan(_plan(document, tree, ""), None)
+        return _claimed(document, tree, "", None)
     if tree.get("plan") is None:
         status, reason = tree.get("status"), tree.get("reason")
         document.fail("plan", f"the result holds none (status {show(status)}, reason {show(reason)})", "give another")
-    return ClaimedPlan(_plan(document, tree["plan"], "plan"), _number(tree.get("objective")))
+    return _claimed(document, tree["plan"], "plan", _number(tree.get("objective")))
 
 
-def write_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan, whole or not at all; raises `OSError` if the file cannot be written."""
-    write_text(path, _text(plan_document(plan)))
+def write_plan(
+    plan: Plan, path: str | Path, origin: Origin | None = None, provenance: Mapping[str, str] | None = None
+) -> None:
+    """Write a plan, whole or not at all; raises `OSError` if the file cannot be written.
+
+    Parameters
+    ----------
+    origin, provenance
+        What it is a plan of, and what computed it, where that is known.
+    """
+    known = None if origin is None else seen_from(origin, Path(path))
+    write_text(path, _text(plan_document(plan, known, provenance)))
 
 
 def write_result(result: Result, path: str | Path) -> None:
@@ -116,9 +151,12 @@ def write_result(result: Result, path: str | Path) -> None:
     write_text(path, _text(result_document(result)))
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def plan_document(
+    plan: Plan, origin: Origin | None = None, provenance: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return a plan as plain objects under ``nest.plan/1``: seconds, bytes, layer ids as in the problem."""
     variant = plan.variant
+    known = {} if origin is None else {"problem": origin_document(origin)}
     return {
         "schema": PLAN_SCHEMA,
         "microbatch": variant.microbatch,
@@ -131,6 +169,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
         "stages": [_stage_document(stage) for stage in plan.stages],
+        **known,
+        **({"provenance": dict(provenance)} if provenance else {}),
     }
 
 
@@ -196,8 +236,14 @@ def _number(claim: object) -> float | None:
     return None
 
 
-def _plan(document: Document, tree: object, where: str) -> Plan:
+def _claimed(document: Document, tree: object, where: str, objective: float | None) -> ClaimedPlan:
     table = document.convert(tree, PlanFile, where)
+    origin = origin_from(table.problem, document, where)
+    provenance = {} if table.provenance is UNSET else table.provenance
+    return ClaimedPlan(_plan(document, table, where), objective, origin, provenance)
+
+
+def _plan(document: Document, table: PlanFile, where: str) -> Plan:
     try:
         stages = [_stage(stage, item(key(where, "stages"), at)) for at, stage in enumerate(table.stages)]
         _check_recompute(table, where)

@@ -46,7 +46,7 @@ def _lines(problem: Problem) -> Iterator[str]:
     yield from block("[cluster]", _cluster(problem.cluster))
     yield from listing("levels", [_level(problem.cluster, at) for at in range(len(problem.cluster.levels))])
     yield from block("[training]", _training(problem.training))
-    yield from block("[choices]", _choices(problem.choices))
+    yield from block("[choices]", choice_values(problem.choices))
     for constraint in problem.constraints:
         yield from block("[[constraints]]", constraint_values(constraint))
     yield from model_lines(problem.graphs)
@@ -94,7 +94,7 @@ def _links(level: Level) -> Values:
     return values | ({"in_network_reduction": True} if level.in_network_reduction else {})
 
 
-def _choices(choices: Choices) -> Values:
+def choice_values(choices: Choices) -> Values:
     """Return what restricts the solver, and always sharding and recomputation, which decide what fits."""
     values: Values = {}
     for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):

@@ -5,7 +5,7 @@ from nest.hardware.devices import DEVICES
 from nest.hardware.links import link_of, linked
 from nest.hardware.named import catalogue, cluster_named, device_named, system_named
 from nest.hardware.quantities import BANDWIDTHS, LATENCIES, converted
-from nest.hardware.setup import Hardware, LevelFacts, Tier, stack
+from nest.hardware.setup import Hardware, LevelFacts, Pairs, Tier, stack
 from nest.hardware.systems import PODS, SYSTEMS, Pod, System
 from nest.hardware.torus import Torus, parse_shape
 
@@ -19,6 +19,7 @@ __all__ = [
     "Device",
     "Hardware",
     "LevelFacts",
+    "Pairs",
     "Peaks",
     "Pod",
     "System",

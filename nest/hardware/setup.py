@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, prod
 
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.hardware.device import Device
+from nest.units import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,20 @@ class LevelFacts:
     link: str = ""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Pairs:
+    """What a message between each two places on the line costs, alone on the network.
+
+    Parameters
+    ----------
+    bandwidth_bytes_per_s, latency_s
+        Square; infinite and 0 on the diagonal.
+    """
+
+    bandwidth_bytes_per_s: Floats
+    latency_s: Floats
+
+
 @dataclass(frozen=True)
 class Hardware:
     """Devices of one kind on a levelled network.
@@ -53,6 +68,8 @@ class Hardware:
         Name of the device at each place on the line; empty where devices have no names.
     notes
         What the levels do not say, for people to read.
+    pairs
+        What every pair of places costs, where the network was a graph or a table of pairs.
 
     Raises
     ------
@@ -65,6 +82,7 @@ class Hardware:
     facts: tuple[LevelFacts, ...]
     order: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    pairs: Pairs | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.facts) != len(self.cluster.levels):

@@ -73,7 +73,7 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
     cluster = levelling.cluster
     named = replace(linked(cluster, asked.device, chosen, asked.library), name=name or cluster.name)
-    return Hardware(asked.device, named, chosen, levelling.order, notes)
+    return Hardware(asked.device, named, chosen, levelling.order, notes, levelling.pairs)
 
 
 def kind_of(text: str) -> str:
@@ -220,7 +220,9 @@ def _stacked(tiers: tuple[Tier, ...], asked: Asked) -> Levelling:
 def _two(asked: Asked) -> tuple[Tier, ...]:
     if len(asked.tiers) < 2:
         raise InvalidProblem(
-            "tiers", "the description has no bandwidths", "give tiers for the links inside a node and between nodes"
+            "tiers",
+            "the description has no bandwidths",
+            "name a system that the cluster is like, as in like=dgx-h100, or give tiers in a cluster file",
         )
     return asked.tiers
 

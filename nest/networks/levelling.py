@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
+from nest.hardware import Pairs
 from nest.networks.grouping import Nesting, nest_groups
 from nest.networks.network import Network
 from nest.networks.pairwise import Pairwise, pairwise
@@ -62,6 +63,8 @@ class Levelling:
         Size of the message for which the gaps hold.
     notes
         What was decided on the way, for people to read.
+    pairs
+        What every pair of places costs; None where that was never worked out pair by pair.
     """
 
     cluster: Cluster
@@ -70,6 +73,7 @@ class Levelling:
     conservative: bool
     message_bytes: int
     notes: tuple[str, ...] = ()
+    pairs: Pairs | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.order) != self.cluster.devices:
@@ -150,7 +154,8 @@ class _Figures:
         cluster = _cluster(len(order), *_merged(sizes, figures, self.message_bytes), hbm_bytes, name)
         gaps = gaps_of(cluster, bandwidth, latency_s, self.message_bytes)
         names = tuple(self.pairs.names[at] for at in order)
-        return Levelling(cluster, names, gaps, self.conservative, self.message_bytes)
+        exact = Pairs(bandwidth, latency_s)
+        return Levelling(cluster, names, gaps, self.conservative, self.message_bytes, pairs=exact)
 
 
 def gaps_of(cluster: Cluster, bandwidth: Floats, latency_s: Floats, message_bytes: int) -> tuple[ClassGap, ...]:

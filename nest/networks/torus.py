@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from nest.cluster import Cluster
-from nest.hardware import Tier, Torus
+from nest.hardware import Pairs, Tier, Torus
 from nest.networks.levelling import MESSAGE_BYTES, ClassGap, Levelling
+from nest.networks.pairwise import pairwise
+from nest.networks.shapes import grid
 from nest.units import Number
 
 
@@ -29,7 +31,18 @@ def level_torus(
     """
     cluster = Cluster(torus.devices, hbm_bytes, torus.levels(shared=shared), name or "x".join(map(str, torus.shape)))
     order = tuple(",".join(map(str, row)) for row in torus.order().tolist())
-    return Levelling(cluster, order, _gaps(torus, cluster, message_bytes), True, message_bytes)
+    exact = _pairs(torus, order) if torus.devices <= EVERY_PAIR else None
+    return Levelling(cluster, order, _gaps(torus, cluster, message_bytes), True, message_bytes, pairs=exact)
+
+
+EVERY_PAIR = 256
+"""Devices up to which every pair of a torus is worked out; gaps are known from counts of distances at any size."""
+
+
+def _pairs(torus: Torus, order: Sequence[str]) -> Pairs:
+    found = pairwise(grid(torus))
+    at = [found.names.index(name) for name in order]
+    return Pairs(found.bandwidth_bytes_per_s[np.ix_(at, at)], found.latency_s[np.ix_(at, at)])
 
 
 def level_host_torus(

@@ -37,7 +37,7 @@ def stage_table(priced: PricedPlan) -> Table:
 def alike(priced: PricedPlan) -> dict[str, str]:
     """Return what all stages recompute and shard alike, by the name of the column that this makes needless."""
     found = {}
-    kinds = {stage.recompute for stage in priced.plan.stages}
+    kinds = {_recomputed(priced, stage) for stage in priced.plan.stages}
     if len(kinds) == 1:
         kind = kinds.pop()
         found["Recomp"] = "no recomputation" if kind == "none" else f"recompute {kind}"

@@ -4,7 +4,9 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 ``default``, with the costs of `nest.costing`; `read_run` reads a run from a file.
 """
 
+from nest.runs.carried import SelfContained, read_self_contained
 from nest.runs.layouts import plan_of
+from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
@@ -12,11 +14,15 @@ from nest.runs.variants import LeftOut, check_widths
 
 __all__ = [
     "LeftOut",
+    "PairGap",
     "Posed",
     "Run",
+    "SelfContained",
     "check_widths",
     "is_run",
+    "pair_gap",
     "plan_of",
     "problem_of",
     "read_run",
+    "read_self_contained",
 ]

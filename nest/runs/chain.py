@@ -58,8 +58,9 @@ class Chain:
         Raises
         ------
         InvalidProblem
-            If a stack is fed by no earlier one, or a later one feeds it.
+            If a stack is fed by no earlier one, a later one feeds it, or layers share weights.
         """
+        check_own_weights(model)
         stacks = trained_stacks(model)
         starts = _starts(stacks)
         links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
@@ -71,6 +72,19 @@ class Chain:
     def flattened(self, costs: Mapping[str, Sequence[LayerCost]]) -> list[LayerCost]:
         """Return costs by stack as costs by place."""
         return [cost for stack in self.stacks for cost in costs[stack.name]]
+
+
+def check_own_weights(model: Architecture) -> None:
+    """Refuse models whose layers share weights: stages would hold copies of each other's, and sum their gradients.
+
+    Raises
+    ------
+    InvalidProblem
+        If they do.
+    """
+    if model.shares_layers:
+        what = "its layers share their weights, of which every stage would hold a copy; nothing here prices that"
+        raise InvalidProblem("model", what, "models whose layers have weights of their own can be planned")
 
 
 def trained_stacks(model: Architecture) -> tuple[Stack, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from nest.costing import LayerCost, layer_costs
+from nest.costing import RECIPES, Framework, LayerCost, Recipe, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
 from nest.errors import InvalidProblem
 from nest.graph import Again, Layer, LayerGraph, Recomputed
@@ -46,7 +47,8 @@ def problem_of(run: Run) -> Posed:
     Raises
     ------
     InvalidProblem
-        If the stacks of the model do not follow each other, no variant is possible, or the recipe has no whole copies.
+        If the stacks of the model do not follow each other, no variant is possible, the recipe has no whole copies, or
+        a measurement is of nothing that is priced.
     """
     return _Maker(run).posed()
 
@@ -65,6 +67,8 @@ class _Maker:
         self.widths.check_routing(self.run)
         graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
         run = self.run
+        if run.profile is not None:
+            run.profile.require_used(run.setting(variant) for variant in graphs)
         name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
         left = (*self.widths.left_out, *self._left, *self._microbatches())
         return Posed(run, self._problem(name, graphs), left)
@@ -110,11 +114,32 @@ class _Maker:
         return all(min(each.activation_bytes + each.working_bytes for each in way) <= room for way in ways)
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
-        costs = layer_costs(self.run.model, self.run.hardware.device, self.run.setting(variant))
+        run = self.run
+        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile)
         return self.chain.flattened(costs)
 
 
-def training_of(run: Run) -> Training:
+class Trained(Protocol):
+    """What decides about an iteration besides the layers, of a `Run` or of whatever else is trained."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """Bytes per parameter."""
+
+    @property
+    def framework(self) -> Framework:
+        """What the software does."""
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of an iteration."""
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What framework and communication take of every device."""
+
+
+def training_of(run: Trained) -> Training:
     """Return what an iteration takes besides the layers.
 
     Raises
@@ -123,16 +148,27 @@ def training_of(run: Run) -> Training:
         If optimizer or gradients are no whole number of times the weights, or other bytes are sent than are held.
     """
     recipe = run.recipe
-    copies = {name: getattr(recipe, name) / recipe.weights for name in ("optimizer", "gradients")}
-    sent = recipe.gathered == recipe.weights and recipe.reduced == recipe.gradients
-    if not sent or any(value % 1 for value in copies.values()):
-        what = f"{recipe.name!r} sends other bytes than it holds, or holds broken multiples of the weights"
-        raise InvalidProblem("recipe", what, "plans are found for mixed, mixed-half, bf16, fp32 and adam-8bit")
+    if (why := _refused(recipe)) is not None:
+        planned = ", ".join(each.name for each in RECIPES if _refused(each) is None)
+        remedy = f"plans are found for {planned}; nest estimate prices a plan with {recipe.name!r}, too"
+        raise InvalidProblem("recipe", f"{recipe.name!r} {why}", remedy)
+    copies = {name: int(getattr(recipe, name) / recipe.weights) for name in ("optimizer", "gradients")}
     return Training(
         optimizer="adam",
         global_batch=run.global_batch,
-        copies=Copies(int(copies["optimizer"]), int(copies["gradients"])),
+        copies=Copies(copies["optimizer"], copies["gradients"]),
         sync_overlap=(1 - OVERLAP_TAX) * LEAST_HIDDEN if run.framework.hides_gradients else 0.0,
         overlap_tax=OVERLAP_TAX,
         overhead_bytes=run.reserve_bytes,
     )
+
+
+def _refused(recipe: Recipe) -> str | None:
+    """Return why a recipe has no plans; None if it has. A problem counts bytes in multiples of a layer's weights."""
+    for name, sent, held in (("weights", "gathered", "weights"), ("gradients", "reduced", "gradients")):
+        on_wire, here = getattr(recipe, sent), getattr(recipe, held)
+        if on_wire != here:
+            return f"sends other bytes than it holds: {on_wire:g} for each of the {name}, which take {here:g}"
+    if any(getattr(recipe, name) % recipe.weights for name in ("optimizer", "gradients")):
+        return "holds no whole multiple of the weights as gradients or optimizer state"
+    return None

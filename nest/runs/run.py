@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from nest.costing import FRAMEWORKS, RECIPES, Framework, Recipe, Setting
+from nest.costing import FRAMEWORKS, RECIPES, Framework, LayerProfile, Recipe, Setting
 from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.hardware import Hardware
@@ -38,6 +38,8 @@ class Run:
         What a plan may choose; widths that are named are tried even where they are unusual.
     name, source
         For people to read.
+    profile
+        Measured times of layers, which override those that are modelled.
 
     Raises
     ------
@@ -63,6 +65,7 @@ class Run:
     choices: Choices = field(default_factory=Choices)
     name: str = ""
     source: str = ""
+    profile: LayerProfile | None = None
 
     def __post_init__(self) -> None:
         for name in ("sequence", "global_batch"):

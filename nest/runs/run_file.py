@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.costing import FRAMEWORKS, RECIPES, framework_named, recipe_named
+from nest.costing import FRAMEWORKS, RECIPES, LayerProfile, framework_named, recipe_named
 from nest.errors import InvalidProblem
 from nest.families import Architecture, describe
 from nest.families.hyperparameters import read_hyperparameters
-from nest.files.cluster_file import read_cluster
+from nest.files.cluster_file import ClusterText, cluster_of, read_cluster
 from nest.files.disk import read_text
 from nest.files.document import Document
+from nest.files.faults import key
 from nest.files.limits import Count, Switch, Table, Text
+from nest.files.profile_file import profile_of, read_profile
 from nest.files.settings import PARSERS
 from nest.files.words import meant, show
 from nest.hardware import Hardware
@@ -29,6 +32,7 @@ FORMER = {"variant_recompute": "stage_recompute"}
 
 AtLeastOne = Annotated[float, Meta(ge=1, le=1e6, description="a number from 1")]
 NotNegative = Annotated[float, Meta(ge=0, le=1e6, description="a number from 0")]
+WholeText = Annotated[str, Meta(description="the text of a file")]
 
 
 class LengthTable(Table):
@@ -38,16 +42,35 @@ class LengthTable(Table):
     tokens: Count
 
 
+class ModelText(Table):
+    """A model file as text, with the vocabulary where the text leaves it open."""
+
+    text: WholeText
+    vocabulary: Count | UnsetType = UNSET
+
+
+class ClusterTextTable(Table):
+    """A cluster file as text, with that of the network that it names."""
+
+    text: WholeText
+    name: Text = ""
+    network: WholeText = ""
+
+
 class RunFile(Table):
     """A training run for `nest`.
 
-    ``model`` is the path of a model file next to this one, or a table with the keys of our own model files;
-    ``cluster`` a name as in "dgx-h100:512", or a file next to this one.
+    ``model`` is the path of a model file next to this one, a table with the keys of our own model files, or a table
+    with the ``text`` of any model file; ``cluster`` a name as in "dgx-h100:512", a file next to this one, or a table
+    with the ``text`` of one.
     """
 
     schema: Annotated[Literal["nest.run/1"], Meta(description='"nest.run/1", the version read here')]
     model: Annotated[str | dict[str, object], Meta(description="the path of a model file, or a table with its keys")]
-    cluster: Annotated[str, Meta(min_length=1, description='a cluster, as in "dgx-h100:512", or its file')]
+    cluster: Annotated[
+        Annotated[str, Meta(min_length=1)] | dict[str, object],
+        Meta(description='a cluster, as in "dgx-h100:512", its file, or a table with its text'),
+    ]
     sequence: Count
     global_batch: Count
     name: Text | UnsetType = UNSET
@@ -72,6 +95,13 @@ class RunFile(Table):
         default_factory=dict
     )
     source: Text = ""
+    profile: (
+        Annotated[
+            Annotated[str, Meta(min_length=1)] | dict[str, object],
+            Meta(description="the path of a file of measured times, or a table with its rows"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def is_run(path: Path) -> bool:
@@ -95,59 +125,113 @@ def read_run(path: str | Path) -> Run:
     """
     document = Document.read(path)
     document.require_schema(SCHEMA, "")
-    tables = document.decode(RunFile)
+    return run_of(document, document.tree, "", Path(path))
+
+
+def run_of(document: Document, tree: object, where: str, path: Path) -> Run:
+    """Return the run that a table describes.
+
+    Parameters
+    ----------
+    document, where
+        What holds the table, and its key in there.
+    path
+        Of the file, beside which model and cluster are looked for.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming file, key, value and remedy; of the class that the document raises.
+    """
+    tables = document.convert(tree, RunFile, where)
     try:
-        return _run(tables, Path(path))
+        return _Reader(document, where, path).run(tables)
     except InvalidProblem as fault:
-        raise (fault if fault.source else fault.at(str(path))) from None
+        raise (
+            fault
+            if fault.source
+            else document.error(key(where, fault.where), fault.problem, fault.remedy, document.source)
+        ) from None
 
 
-def _run(tables: RunFile, path: Path) -> Run:
-    return Run(
-        _model(tables.model, path.parent),
-        _hardware(tables.cluster, path.parent),
-        tables.sequence,
-        tables.global_batch,
-        recipe_named(tables.recipe),
-        framework_named(tables.framework),
-        tables.dtype,
-        None if tables.flash is UNSET else tables.flash,
-        tables.padding,
-        tables.context_kind,
-        tables.cut_experts,
-        tables.imbalance,
-        tables.capacity,
-        tuple((each.stream, each.tokens) for each in tables.lengths),
-        int(tables.reserve_gib * 2**30),
-        _choices(tables.choices),
-        path.stem if tables.name is UNSET else tables.name,
-        tables.source,
-    )
+@dataclass(frozen=True)
+class _Reader:
+    """Reads what a run names.
 
+    Parameters
+    ----------
+    document, where
+        Which holds the run, and the key of it in there.
+    path
+        Of its file.
+    """
 
-def _hardware(given: str, folder: Path) -> Hardware:
-    beside = folder / given
-    if beside.is_file():
-        return read_cluster(beside)
-    try:
-        return read_cluster(given)
-    except InvalidProblem as error:
-        remedy = error.remedy if ":" in given else 'give a name and a number of devices, as in "dgx-h100:64", or a file'
-        raise InvalidProblem("cluster", f"{given!r}: {error.problem}", remedy) from None
+    document: Document
+    where: str
+    path: Path
 
+    def run(self, tables: RunFile) -> Run:
+        return Run(
+            self._model(tables.model),
+            self._hardware(tables.cluster),
+            tables.sequence,
+            tables.global_batch,
+            recipe_named(tables.recipe),
+            framework_named(tables.framework),
+            tables.dtype,
+            None if tables.flash is UNSET else tables.flash,
+            tables.padding,
+            tables.context_kind,
+            tables.cut_experts,
+            tables.imbalance,
+            tables.capacity,
+            tuple((each.stream, each.tokens) for each in tables.lengths),
+            int(tables.reserve_gib * 2**30),
+            _choices(tables.choices),
+            self.path.stem if tables.name is UNSET else tables.name,
+            tables.source,
+            None if tables.profile is UNSET else self._profile(tables.profile),
+        )
 
-def _model(given: str | Mapping[str, object], folder: Path) -> Architecture:
-    if isinstance(given, str):
-        path = folder / given
+    def _profile(self, given: str | dict[str, object]) -> LayerProfile:
+        if isinstance(given, str):
+            return read_profile(self.path.parent / given)
+        return profile_of(self.document, given, key(self.where, "profile"))
+
+    def _hardware(self, given: str | dict[str, object]) -> Hardware:
+        if not isinstance(given, str):
+            table = self.document.convert(given, ClusterTextTable, key(self.where, "cluster"))
+            try:
+                return cluster_of(ClusterText(table.name, table.text, table.network))
+            except InvalidProblem as error:
+                raise InvalidProblem(key("cluster", error.where), error.problem, error.remedy) from None
+        beside = self.path.parent / given
+        if beside.is_file():
+            return read_cluster(beside)
         try:
-            return describe(read_text(path, InvalidProblem)).model
+            return read_cluster(given)
         except InvalidProblem as error:
-            raise (error if error.source else error.at(str(path))) from None
-    try:
-        return read_hyperparameters(given)
-    except InvalidProblem as error:
-        where = f"model.{error.where}" if error.where else "model"
-        raise InvalidProblem(where, error.problem, error.remedy) from None
+            named = 'give a name and a number of devices, as in "dgx-h100:64", or a file'
+            raise InvalidProblem(
+                "cluster", f"{given!r}: {error.problem}", error.remedy if ":" in given else named
+            ) from None
+
+    def _model(self, given: str | dict[str, object]) -> Architecture:
+        if isinstance(given, str):
+            path = self.path.parent / given
+            try:
+                return describe(read_text(path, InvalidProblem)).model
+            except InvalidProblem as error:
+                raise (error if error.source else error.at(str(path))) from None
+        try:
+            if "text" not in given:
+                return read_hyperparameters(given)
+            table = self.document.convert(given, ModelText, key(self.where, "model"))
+            return describe(table.text, None if table.vocabulary is UNSET else table.vocabulary).model
+        except InvalidProblem as error:
+            if error.source:
+                raise
+            raise InvalidProblem(key("model", error.where), error.problem, error.remedy) from None
 
 
 def _choices(table: Mapping[str, object]) -> Choices:

@@ -12,7 +12,7 @@ from nest.costing import Setting
 from nest.errors import InvalidProblem
 from nest.families import Matmul, Operator, Scores, Split, Stack
 from nest.problem import RECOMPUTE, Allowed, Recompute, Variant
-from nest.runs.chain import trained_stacks
+from nest.runs.chain import check_own_weights, trained_stacks
 from nest.runs.run import Run
 
 LEAST_TOKENS = 1024
@@ -237,7 +237,7 @@ class Widths:
 
 
 def check_widths(run: Run, setting: Setting) -> None:
-    """Refuse a setting whose widths do not divide what they share, as `problem_of` leaves them out.
+    """Refuse a setting whose widths do not divide what they share, as `problem_of` leaves them out, and shared layers.
 
     Unlike a problem, an estimate takes models whose stacks do not follow each other.
 
@@ -246,6 +246,7 @@ def check_widths(run: Run, setting: Setting) -> None:
     InvalidProblem
         Naming the first width or number.
     """
+    check_own_weights(run.model)
     Widths(run, trained_stacks(run.model)).check(setting)
 
 

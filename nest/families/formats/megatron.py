@@ -9,9 +9,10 @@ from nest.errors import InvalidProblem
 from nest.families.architecture import Architecture
 from nest.families.attention import Attention, LatentAttention
 from nest.families.decoder import Decoder
-from nest.families.description import Description
+from nest.families.description import Description, Stated, number
 from nest.families.feeds import Experts, Mlp
-from nest.families.formats.megatron_flags import flags_of_table, flags_of_text, whole_list
+from nest.families.formats.megatron_flags import flags_of_table, flags_of_text, is_given, whole_list
+from nest.families.formats.megatron_settings import settings_of
 from nest.families.huggingface.deepseek import with_prediction
 from nest.families.keys import MOST_LAYERS, Keys
 from nest.families.layers import Layer, Sublayer
@@ -20,17 +21,6 @@ from nest.families.recurrent import Mamba2
 from nest.families.vocabulary import chosen, padded
 
 READER = "Megatron-LM"
-
-SETTINGS = {
-    "tensor": "--tensor-model-parallel-size",
-    "pipeline": "--pipeline-model-parallel-size",
-    "context": "--context-parallel-size",
-    "expert": "--expert-model-parallel-size",
-    "microbatch": "--micro-batch-size",
-    "global_batch": "--global-batch-size",
-    "sequence": "--seq-length",
-}
-"""What the arguments say besides the model, under our names."""
 
 
 def read_arguments(text: str, vocabulary: int | None) -> Description:
@@ -55,21 +45,9 @@ def described(kind: str, flags: Mapping[str, object], vocabulary: int | None) ->
     """
     keys = Keys(flags, reader=READER)
     settings = settings_of(keys)
-    model = megatron_decoder(keys, vocabulary, settings.get("tensor", 1)).architecture("", "megatron")
+    model = megatron_decoder(keys, vocabulary, number(settings, "tensor")).architecture("", "megatron")
     model = model.with_notes(*keys.notes, *odd_settings(keys, model, settings))
     return Description(kind, model, settings)
-
-
-def settings_of(keys: Keys) -> dict[str, int]:
-    """Return the parallel widths and batch sizes; variables that nothing assigns are noted and left out."""
-    settings = {}
-    for name, flag in SETTINGS.items():
-        value = keys.table.get(flag)
-        if isinstance(value, str) and "$" in value:
-            keys.note(f"{flag}: {value} has no value in the file")
-        elif value is not None and value is not True:
-            settings[name] = keys.size(flag)
-    return settings
 
 
 def megatron_decoder(keys: Keys, vocabulary: int | None, tensor: int) -> Decoder:
@@ -81,11 +59,11 @@ def megatron_decoder(keys: Keys, vocabulary: int | None, tensor: int) -> Decoder
         width,
         _layers(keys, width, dropout=dropping),
         _vocabulary(keys, vocabulary, tensor),
-        tied=not _given(keys, "--untie-embeddings-and-output-weights"),
+        tied=not is_given(keys, "--untie-embeddings-and-output-weights"),
         norm=_norm(keys),
         positions=keys.size("--max-position-embeddings") if _learned_positions(keys) else 0,
         sequence=sequence,
-        embedding_norm=LAYER if _given(keys, "--embed-layernorm") else None,
+        embedding_norm=LAYER if is_given(keys, "--embed-layernorm") else None,
         dropout=dropping,
     )
     return with_prediction(decoder, keys.whole("--mtp-num-layers", least=0, most=MOST_LAYERS) or 0)
@@ -118,9 +96,9 @@ def _routed_places(keys: Keys, count: int) -> list[bool]:
 def attention_of(keys: Keys, width: int) -> Sublayer:
     """Return the attention of a layer."""
     heads = keys.size("--num-attention-heads")
-    if _given(keys, "--multi-latent-attention"):
+    if is_given(keys, "--multi-latent-attention"):
         return _latent(keys, heads)
-    grouped = _given(keys, "--group-query-attention")
+    grouped = is_given(keys, "--group-query-attention")
     groups = (keys.whole("--num-query-groups") or 1) if grouped else heads
     if "--num-query-groups" in keys and not grouped:
         keys.note("--num-query-groups: without effect, --group-query-attention is not given")
@@ -129,7 +107,7 @@ def attention_of(keys: Keys, width: int) -> Sublayer:
     if "--kv-channels" not in keys and width % heads:
         raise InvalidProblem("--num-attention-heads", f"{heads} do not divide the width {width}", "give --kv-channels")
     bias = _bias(keys)
-    qkv = bias or _given(keys, "--add-qkv-bias")
+    qkv = bias or is_given(keys, "--add-qkv-bias")
     return Attention(
         heads,
         groups,
@@ -138,7 +116,7 @@ def attention_of(keys: Keys, width: int) -> Sublayer:
         key_bias=qkv,
         value_bias=qkv,
         out_bias=bias,
-        qk_norm="head" if _given(keys, "--qk-layernorm") else "",
+        qk_norm="head" if is_given(keys, "--qk-layernorm") else "",
         norm=_norm(keys),
         rotary=_position_kind(keys) == "rope",
         dropout=_rate(keys, "--attention-dropout") > 0,
@@ -153,13 +131,13 @@ def _latent(keys: Keys, heads: int) -> LatentAttention:
         keys.option("--qk-head-dim", 128, least=1),
         keys.option("--qk-pos-emb-head-dim", 64, least=1),
         keys.option("--v-head-dim", 128, least=1),
-        normed=_given(keys, "--qk-layernorm"),
+        normed=is_given(keys, "--qk-layernorm"),
         bias=_bias(keys),
     )
 
 
 def _mlp(keys: Keys, width: int) -> Mlp:
-    gated = _given(keys, "--swiglu")
+    gated = is_given(keys, "--swiglu")
     plain = 4 * width * 2 // (3 * 64) * 64 if gated else 4 * width
     given = keys.whole("--ffn-hidden-size")
     if given is None:
@@ -178,8 +156,8 @@ def _experts(keys: Keys, width: int) -> Experts:
         taken,
         replace(mlp, width=keys.whole("--moe-ffn-hidden-size") or mlp.width),
         replace(mlp, width=shared) if shared else None,
-        shared_gate=_given(keys, "--moe-shared-expert-gate"),
-        correction=_given(keys, "--moe-router-enable-expert-bias"),
+        shared_gate=is_given(keys, "--moe-shared-expert-gate"),
+        correction=is_given(keys, "--moe-router-enable-expert-bias"),
     )
 
 
@@ -223,22 +201,17 @@ def _norm(keys: Keys) -> Norm:
 
 
 def _bias(keys: Keys) -> bool:
-    return not _given(keys, "--disable-bias-linear")
+    return not is_given(keys, "--disable-bias-linear")
 
 
 def _learned_positions(keys: Keys) -> bool:
-    return _position_kind(keys) == "learned_absolute" and not _given(keys, "--no-position-embedding")
+    return _position_kind(keys) == "learned_absolute" and not is_given(keys, "--no-position-embedding")
 
 
 def _position_kind(keys: Keys) -> str:
-    if _given(keys, "--use-rotary-position-embeddings"):
+    if is_given(keys, "--use-rotary-position-embeddings"):
         return "rope"
     return keys.text("--position-embedding-type", "learned_absolute")
-
-
-def _given(keys: Keys, flag: str) -> bool:
-    """Whether a flag is given, alone or with a value that does not deny it."""
-    return str(keys.table.get(flag, False)).lower() not in ("false", "0")
 
 
 def _rate(keys: Keys, flag: str) -> float:
@@ -249,15 +222,15 @@ def _rate(keys: Keys, flag: str) -> float:
         raise InvalidProblem(flag, f"{keys.table[flag]!r} is no number", "give a rate from 0 to 1") from None
 
 
-def odd_settings(keys: Keys, model: Architecture, settings: Mapping[str, int]) -> list[str]:
+def odd_settings(keys: Keys, model: Architecture, settings: Mapping[str, Stated]) -> list[str]:
     """Return what does not come out even: layers over stages, devices for one replica."""
     notes = []
-    stages = settings.get("pipeline", 1)
-    if model.layers % stages:
+    stages = number(settings, "pipeline")
+    if model.layers % stages and "stage_layers" not in settings:
         how = keys.text("--pp-partition-method")
         by = f"; {how} divides otherwise" if how else ""
         notes.append(f"{model.layers} layers do not divide over {stages} stages{by}")
-    one = settings.get("tensor", 1) * stages * settings.get("context", 1)
+    one = number(settings, "tensor") * stages * number(settings, "context")
     here = (keys.whole("--nnodes") or 0) * (keys.whole("--nproc_per_node") or 0)
     if here and here % one:
         notes.append(f"{here} devices are started, but one replica takes {one}")

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from nest.errors import InvalidProblem
-from nest.families.keys import MOST_LAYERS
+from nest.families.keys import MOST_LAYERS, Keys
 
 _ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^(\s].*|)")
 _ARRAY = re.compile(r"^\s*[A-Za-z_]\w*\+?=\(")
@@ -43,6 +43,11 @@ def flags_of_table(table: Mapping[str, object]) -> dict[str, object]:
         for name, value in table.items()
         if value is not False and value is not None
     }
+
+
+def is_given(keys: Keys, flag: str) -> bool:
+    """Whether a flag is given, alone or with a value that does not deny it."""
+    return str(keys.table.get(flag, False)).lower() not in ("false", "0")
 
 
 def whole_list(name: str, text: str) -> tuple[int, ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nest.errors import InvalidProblem
-from nest.families.architecture import Architecture, Block, Link, Stack, Stream
+from nest.families.architecture import Stack
 from nest.families.decoder import TEXT, blocks_of
 from nest.families.description import Description
 from nest.families.ends import Embedding, Patches, matrices_block, norm_block
 from nest.families.huggingface.encoders import biased_layer
 from nest.families.keys import MOST_LAYERS, Keys
-from nest.families.parts import LAYER, Bench
-from nest.families.towers import VISION, Tower
+from nest.families.parts import LAYER
+from nest.families.towers import Tower, facing
 
 
 def read_open_clip(table: Mapping[str, object]) -> Description:
@@ -31,14 +31,9 @@ def read_open_clip(table: Mapping[str, object]) -> Description:
         if name in part:
             raise InvalidProblem(part.path(name), f"{part.text(name)!r} has its sizes elsewhere", "a tower with sizes")
     out = keys.size("embed_dim")
-    images, words = _images(vision, out).stack(), _words(text, out)
-    meeting = Bench("contrast", "head")
-    meeting.learn("scale", 1)
-    join = Stack("contrast", TEXT, (Block("contrast", (meeting.done(),), 1, layer=False),))
     context = text.size("context_length")
-    links = tuple(Link((stack.name, len(stack.blocks) - 1), ("contrast", 0), out) for stack in (images, words))
-    streams = (Stream(VISION, _tokens(vision)), Stream(TEXT, context))
-    model = Architecture("", "open_clip", streams, (images, words, join), links, context, notes=tuple(keys.notes))
+    tower, words = _images(vision, out), _words(text, out)
+    model = facing("", "open_clip", tower, words, context, notes=tuple(keys.notes))
     return Description("open_clip model", model, {"sequence": context})
 
 
@@ -57,7 +52,8 @@ def _images(keys: Keys, out: int) -> Tower:
 
 def _words(keys: Keys, out: int) -> Stack:
     width = keys.size("width")
-    layer = biased_layer(keys.size("heads"), width, int(keys.number("mlp_ratio", 4) * width), before=True)
+    feed = int(keys.number("mlp_ratio", 4) * width)
+    layer = biased_layer(keys.size("heads"), width, feed, before=True, causal=True)
     embedding = Embedding(keys.size("vocab_size"), width, positions=keys.size("context_length"))
     layers = blocks_of((layer,) * keys.size("layers", most=MOST_LAYERS), width)
     projection = matrices_block("projection", (width, out), bias=False)

@@ -62,6 +62,8 @@ def read_llava(keys: Keys, name: str) -> Architecture:
     """Return a LLaVA: two matrices with biases join tower and decoder."""
     decoder, tower = _parts(keys.read_by("LlavaConfig"), "llama", "clip_vision_model")
     keys.note("the projector reads the last layer but one; the last is counted, and does nothing")
+    if tower.behind:
+        keys.note(f"{tower.behind[0].kind} of the tower: nothing uses it, and it is not counted")
     projector = matrices_block("projector", (tower.width, decoder.width, decoder.width), bias=True)
     return multimodal(name, "llava", replace(tower, behind=(projector,)), decoder)
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from nest.errors import InvalidProblem
 from nest.families.architecture import Architecture
-from nest.families.huggingface import encoders, experts, hybrid, multimodal, seq2seq, vision
+from nest.families.huggingface import encoders, experts, hybrid, multimodal, seq2seq, two_towers, vision
 from nest.families.huggingface.deepseek import TYPES
 from nest.families.huggingface.dense import ALIASES
 from nest.families.huggingface.traits import TRAITS
 from nest.families.keys import Keys
 
-WHOLE = {**multimodal.READERS, **seq2seq.READERS, **encoders.READERS}
+WHOLE = {**multimodal.READERS, **seq2seq.READERS, **encoders.READERS, **two_towers.READERS}
 """Models that are more than one decoder or one tower, by ``model_type``."""
 
 KNOWN = sorted({*WHOLE, *TRAITS, *ALIASES, *TYPES, *experts.READERS, *hybrid.READERS, *vision.TOWERS})

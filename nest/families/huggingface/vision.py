@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nest.errors import InvalidProblem
 from nest.families.attention import Attention
-from nest.families.ends import Patches, matrices_block
+from nest.families.ends import Patches, attention_pooler, matrices_block
 from nest.families.feeds import Mlp
 from nest.families.huggingface.encoders import biased_layer
 from nest.families.keys import HEADS, LAYERS, MOST_LAYERS, Keys
@@ -54,7 +54,7 @@ def _vit(keys: Keys) -> Tower:
     return Tower(width, patches, layers_of(keys, layer), tokens, LAYER, behind)
 
 
-def _clip(keys: Keys) -> Tower:
+def clip_tower(keys: Keys) -> Tower:
     """Return CLIP's tower; with the class that projects, the projection too."""
     keys = keys.read_by("CLIPVisionConfig")
     width = keys.size("hidden_size", default=768)
@@ -68,16 +68,16 @@ def _clip(keys: Keys) -> Tower:
     return Tower(width, patches, layers_of(keys, layer, default=12), tokens, LAYER, behind)
 
 
-def _siglip(keys: Keys) -> Tower:
+def siglip_tower(keys: Keys) -> Tower:
+    """Return SigLIP's tower, with the head that pools its tokens unless the file says that there is none."""
     keys = keys.read_by("SiglipVisionConfig")
-    if keys.flag("vision_use_head", True):
-        keys.note(f"{keys.path('vision_use_head')}: the pooling head of SigLIP is not counted")
     width = keys.size("hidden_size", default=768)
     feed = keys.size("intermediate_size", default=3072)
     layer = biased_layer(keys.size(*HEADS, default=12), width, feed, before=True)
     tokens = _grid(keys, 224, 16)
     patches = Patches(_patch_inputs(keys, 16), width, bias=True, positions=tokens)
-    return Tower(width, patches, layers_of(keys, layer, default=12), tokens, LAYER)
+    behind = (attention_pooler(width, feed, tokens),) if keys.flag("vision_use_head", True) else ()
+    return Tower(width, patches, layers_of(keys, layer, default=12), tokens, LAYER, behind)
 
 
 def qwen2_tower(keys: Keys) -> Tower:
@@ -157,8 +157,8 @@ def mllama_tower(keys: Keys) -> Tower:
 
 TOWERS: dict[str, Callable[[Keys], Tower]] = {
     "vit": _vit,
-    "clip_vision_model": _clip,
-    "siglip_vision_model": _siglip,
+    "clip_vision_model": clip_tower,
+    "siglip_vision_model": siglip_tower,
     "llama4_vision_model": llama4_tower,
     "gemma4_vision": gemma4_tower,
     "mllama_vision_model": mllama_tower,

@@ -1,0 +1,258 @@
+"""What an export is: a plan in the words of a framework, and what the framework cannot say."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+from nest.constraints import Outer
+from nest.errors import InvalidPlan
+from nest.export.numbers import ModelNumbers, numbers_of
+from nest.plan import Plan
+from nest.problem import Problem, Recompute
+from nest.runs import Run
+
+
+class Inexpressible(InvalidPlan):
+    """A plan that a framework cannot run as it is: names the stage or width, its value, and what to do."""
+
+
+APPROXIMATE = "give --approximate for the nearest plan that it runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a framework cannot run something: where, and what."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """A plan in the words of a framework.
+
+    Parameters
+    ----------
+    text
+        Of the file.
+    launch
+        How to start it, one line.
+    notes
+        What the file does not say, or what the plan was priced with that the framework does otherwise.
+    """
+
+    text: str
+    launch: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A plan of a run, in the terms that frameworks share.
+
+    Parameters
+    ----------
+    run, problem, plan
+        What is trained, the problem that it poses, and a plan of it.
+    iteration_s
+        Judged seconds of an iteration.
+    """
+
+    run: Run
+    problem: Problem
+    plan: Plan
+    iteration_s: float
+
+    @cached_property
+    def model(self) -> ModelNumbers:
+        """The model's numbers; raises `InvalidProblem` where frameworks have none."""
+        return numbers_of(self.run.model)
+
+    @property
+    def outer(self) -> Outer:
+        """The outer choice."""
+        return Outer(self.plan.variant, len(self.plan.stages), self.plan.replicas)
+
+    @property
+    def data(self) -> int:
+        """Ranks that take sequences of their own: replicas, and expert ranks in each."""
+        return self.plan.replicas * self.plan.variant.expert
+
+    @property
+    def world(self) -> int:
+        """Ranks of the job."""
+        return self.plan.replicas * sum(stage.devices for stage in self.plan.stages)
+
+    @property
+    def node(self) -> int:
+        """Devices of a node: the innermost groups of the network, where the job takes more than one."""
+        return min(self.run.hardware.cluster.group_sizes[0], self.world)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job, the last of which may be used in part."""
+        return -(-self.world // self.node)
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of a replica."""
+        return -(-self.problem.microbatches(self.plan.variant) // self.plan.replicas)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """First block and end of each stage, by place in the model."""
+        ends = [0]
+        for stage in self.plan.stages:
+            ends.append(ends[-1] + len(stage.layers))
+        return tuple(pairwise(ends))
+
+    @cached_property
+    def layers(self) -> tuple[range, ...]:
+        """Layers of each stage, counted from 0 without the embedding before them."""
+        last = self.model.layers
+        return tuple(range(max(first - 1, 0), min(end - 1, last)) for first, end in self.runs)
+
+
+class Framework(ABC):
+    """A training framework as a target of exports.
+
+    Attributes
+    ----------
+    name, title
+        On the command line, and for people.
+    versions
+        Whose rules are checked.
+    zeros, zeros_in_pipeline
+        ZeRO types that it has, and those that it has beside a pipeline.
+    recomputes
+        What it may compute again.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    versions: ClassVar[str]
+    zeros: ClassVar[frozenset[int]]
+    zeros_in_pipeline: ClassVar[frozenset[int]]
+    recomputes: ClassVar[frozenset[Recompute]] = frozenset({"none", "full"})
+
+    @abstractmethod
+    def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
+        """Return why no plan with an outer choice runs there; nothing where some may."""
+
+    @abstractmethod
+    def write(self, given: Assignment) -> Export:
+        """Return the export of a plan that the framework can run.
+
+        Raises
+        ------
+        Inexpressible
+            If stages differ in what the framework has one setting for.
+        """
+
+    @abstractmethod
+    def broken(self, text: str, world: int) -> list[str]:
+        """Return the rules of the framework that a file breaks, read again, on so many devices."""
+
+    def zero_faults(self, zero: int, outer: Outer) -> list[Fault]:
+        """Return why an outer choice does not go with a ZeRO type of all stages."""
+        known = self.zeros if outer.stages == 1 else self.zeros_in_pipeline
+        if zero in known:
+            return []
+        beside = "" if outer.stages == 1 else f" beside {outer.stages} stages"
+        types = ", ".join(map(str, sorted(known))) or "none"
+        return [Fault("sharding", f"ZeRO type {zero}{beside}: {self.title} is written with types {types} there")]
+
+    def recompute_faults(self, kind: Recompute) -> list[Fault]:
+        """Return why the framework cannot compute so much again."""
+        if kind in self.recomputes:
+            return []
+        return [Fault("recompute", f"{kind!r}: {self.title} computes whole layers again, or nothing")]
+
+    def require(self, given: Assignment) -> None:
+        """Raise `Inexpressible`, naming the first stage or width, where the framework cannot run the plan."""
+        require_order(given.plan, self.title)
+        faults = self.faults(given.run, given.model, given.outer)
+        faults += self.zero_faults(same_sharding(given.plan, self.title)[0], given.outer)
+        faults += self.recompute_faults(same_recompute(given.plan, self.title))
+        for fault in faults:
+            raise Inexpressible(fault.where, fault.what, APPROXIMATE)
+
+
+def require_order(plan: Plan, title: str) -> None:
+    """Refuse plans whose devices are not in the order of ranks that frameworks have: pipeline outermost.
+
+    Ranks count up in tensor, context, expert and data parallel, then from stage to stage.
+    """
+    width, replicas = plan.variant.width, plan.replicas
+    for at, stage in enumerate(plan.stages):
+        where = f"stage {at}"
+        if stage.devices != width:
+            what = f"{stage.devices} devices in a replica, where the widths make {width}: sharded inside the stage"
+            raise Inexpressible(where, what, APPROXIMATE)
+        if stage.first_device != at * width * replicas:
+            what = f"begins at device {stage.first_device} ({plan.arrangement}), in {title} at {at * width * replicas}"
+            raise Inexpressible(where, what, APPROXIMATE)
+    if replicas > 1 and plan.replica_stride != width:
+        what = f"{plan.replica_stride} devices from one replica to the next, in {title} {width}"
+        raise Inexpressible("replica_stride", what, APPROXIMATE)
+
+
+def same_sharding(plan: Plan, title: str) -> tuple[int, int]:
+    """Return ZeRO type and degree of all stages; raises `Inexpressible`, naming the first that has others."""
+    first = plan.stages[0].sharding
+    for at, stage in enumerate(plan.stages):
+        own = stage.sharding
+        if own != first:
+            what = (
+                f"ZeRO type {own.zero} over {own.degree} ranks, stage 0 has type {first.zero} over {first.degree}: "
+                f"{title} has one setting for all stages"
+            )
+            raise Inexpressible(f"stage {at}", what, APPROXIMATE)
+    return first.zero, first.degree
+
+
+def same_recompute(plan: Plan, title: str) -> Recompute:
+    """Return what all stages compute again; raises `Inexpressible`, naming the first that has something else."""
+    first = plan.stages[0].recompute
+    for at, stage in enumerate(plan.stages):
+        if stage.recompute != first:
+            what = f"recomputes {stage.recompute!r}, stage 0 {first!r}: {title} has one setting for all stages"
+            raise Inexpressible(f"stage {at}", what, APPROXIMATE)
+    return first
+
+
+def common_faults(run: Run, outer: Outer) -> Iterator[Fault]:
+    """Yield what no launcher does: replicas that get unequally many microbatches, nodes that are used in part."""
+    once = outer.variant.microbatch * outer.variant.expert * outer.replicas
+    if run.global_batch % once:
+        what = f"{once} sequences at a time, microbatch x data parallel, do not divide {run.global_batch}"
+        yield Fault("replicas", what)
+    world, node = outer.variant.width * outer.stages * outer.replicas, run.hardware.cluster.group_sizes[0]
+    if world > node and world % node:
+        yield Fault("devices", f"{world}: the last node of {node} is used in part")
+
+
+def width_faults(outer: Outer, title: str, **most: int) -> list[Fault]:
+    """Return widths above what a framework's file sets: ``stages=1`` for one that sets no pipeline."""
+    values = {"stages": outer.stages} | {name: getattr(outer.variant, name) for name in ("tensor", "context", "expert")}
+    return [
+        Fault(name, f"{values[name]}: {title}'s settings make at most {limit}")
+        for name, limit in most.items()
+        if values[name] > limit
+    ]
+
+
+def header(given: Assignment, framework: Framework) -> list[str]:
+    """Return the first lines of a file: what it is, and for which versions."""
+    plan = given.plan
+    shape = f"{plan.variant}, {len(plan.stages)} stages, {plan.replicas} replicas"
+    return [
+        f"# {given.problem.name}: {given.iteration_s:.6g} s an iteration",
+        f"# {shape}",
+        f"# Written by nest for {framework.title} {framework.versions}",
+    ]

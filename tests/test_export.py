@@ -1,0 +1,458 @@
+"""Plans as files of frameworks: what each is told, what it cannot run, what is nearest, and tables of ranks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+from export_cases import case, judged, plan, posed
+
+from nest.cli.exits import ExitCode
+from nest.cli.export import export_command
+from nest.cli.program import run as run_program
+from nest.cli.solve import solve_command
+from nest.cluster import Cluster, Level
+from nest.constraints import Outer
+from nest.errors import Infeasible, InvalidPlan
+from nest.evaluate import evaluate
+from nest.export import FRAMEWORKS, Assignment, Framework, Inexpressible, best_for, exported, nearest, ranks_of
+from nest.export.nearest import RunsOn
+from nest.export.numbers import numbers_of
+from nest.families import Hyperparameters, from_hyperparameters
+from nest.files import read_claimed_plan, read_plan
+from nest.hardware import cluster_named
+from nest.plan import Plan, Stage, inside_stage, over_replicas
+from nest.problem import Choices, Problem, Variant
+from nest.result import Status
+from nest.runs import Run, problem_of
+from nest.solve import solve
+
+MEGATRON, TORCHTITAN, DEEPSPEED, ACCELERATE = FRAMEWORKS.values()
+FULL = Variant(1, recompute="full")
+ENDS = (9, 17, 25, 34)
+
+SMALL = Hyperparameters("gpt", 8, 1024, 16, vocab=51200, seq=2048)
+INSTANCE = Path(__file__).parents[1] / "instances" / "llama2-7b_tpuv4_64.toml"
+
+
+def eight(variant: Variant, replicas: int, ends: tuple[int, ...], zero: int = 3) -> Assignment:
+    """Return a plan of Llama-3 8B on 64 H100."""
+    run, problem = posed("llama3-8b_h100_64", variant)
+    return judged(run, problem, plan(problem, variant, replicas, ends, zero=zero))
+
+
+def small(batch: int = 32, **choices: Any) -> tuple[Run, Problem]:
+    """Return a small GPT on 16 H100."""
+    run = Run(from_hyperparameters(SMALL), cluster_named("dgx-h100:16"), 2048, batch, choices=Choices(**choices))
+    return run, problem_of(run).problem
+
+
+def test_torchtitan() -> None:
+    """Degrees, stages by the names of their modules, and the batch of a rank that a pipeline takes at once."""
+    given = eight(FULL, 16, ENDS)
+    tables = tomllib.loads(exported(given, TORCHTITAN).text)
+    parallelism, training = tables["parallelism"], tables["training"]
+    assert tables["model"] == {"name": "llama3", "flavor": "8B"}
+    assert (parallelism["data_parallel_replicate_degree"], parallelism["data_parallel_shard_degree"]) == (1, 16)
+    assert parallelism["fsdp_reshard_after_forward"] == "always"
+    assert parallelism["module_fqns_per_model_part"][0] == ["tok_embeddings", *(f"layers.{at}" for at in range(8))]
+    assert parallelism["module_fqns_per_model_part"][3][-3:] == ["layers.31", "norm", "output"]
+    assert training["local_batch_size"] == 512 // 16
+    assert tables["activation_checkpoint"]["mode"] == "full"
+    narrow = tuple(replace(stage, sharding=over_replicas(3, 4)) for stage in given.plan.stages)
+    parallelism = tomllib.loads(exported(replace(given, plan=replace(given.plan, stages=narrow)), TORCHTITAN).text)[
+        "parallelism"
+    ]
+    assert (parallelism["data_parallel_replicate_degree"], parallelism["data_parallel_shard_degree"]) == (4, 4)
+
+
+def test_torchtitan_models_are_told_apart() -> None:
+    """Mixtral has the width, layers and heads of Llama-3 8B, and is no model of torchtitan."""
+    export = exported(case("mixtral-8x7b", zero=2), TORCHTITAN)
+    tables = tomllib.loads(export.text)
+    assert "model" not in tables
+    assert any("no model of torchtitan has these numbers" in note for note in export.notes)
+    assert (tables["parallelism"]["expert_parallel_degree"], tables["parallelism"]["data_parallel_shard_degree"]) == (
+        8,
+        256,
+    )
+    deep = tomllib.loads(exported(case("deepseek-v3", zero=2), TORCHTITAN).text)
+    assert deep["model"] == {"name": "deepseek_v3", "flavor": "671B"}
+
+
+def test_deepspeed() -> None:
+    """The batch is what ranks take at a time, times the steps of accumulation, times the ranks."""
+    export = exported(eight(FULL, 64, (34,), zero=2), DEEPSPEED)
+    settings = json.loads(export.text)
+    assert settings["train_batch_size"] == 512 == 64 * settings["gradient_accumulation_steps"]
+    assert settings["zero_optimization"] == {"stage": 2}
+    assert "--num_nodes 8 --num_gpus 8" in export.launch
+    assert any("gradient_checkpointing" in note for note in export.notes)
+
+
+def test_deepspeed_has_no_groups_of_shards() -> None:
+    """It shards over all ranks; with tensor parallel it counts the batch in another way than its rule says."""
+    given = eight(FULL, 64, (34,))
+    narrow = replace(given.plan.stages[0], sharding=over_replicas(3, 8))
+    with pytest.raises(Inexpressible, match="stage 0: ZeRO type 3 over 8 of 64 ranks"):
+        exported(replace(given, plan=replace(given.plan, stages=(narrow,))), DEEPSPEED)
+    export = exported(eight(Variant(2, recompute="full"), 32, (34,), zero=2), DEEPSPEED)
+    settings = json.loads(export.text)
+    assert settings["tensor_parallel"] == {"autotp_size": 2}
+    assert "train_batch_size" not in settings
+    assert 32 * settings["train_micro_batch_size_per_gpu"] * settings["gradient_accumulation_steps"] == 512
+    assert any("a step takes 512 sequences" in note for note in export.notes)
+
+
+def test_accelerate() -> None:
+    """Type 3 reshards after the forward pass, type 2 does not; a part of the ranks makes a mesh of two axes."""
+    given = eight(FULL, 64, (34,))
+    settings = yaml.safe_load(exported(given, ACCELERATE).text)
+    assert settings["fsdp_config"]["fsdp_reshard_after_forward"] is True
+    assert settings["fsdp_config"]["fsdp_activation_checkpointing"] is True
+    assert (settings["num_machines"], settings["num_processes"]) == (8, 64)
+    assert "parallelism_config" not in settings
+    two = yaml.safe_load(exported(eight(FULL, 64, (34,), zero=2), ACCELERATE).text)
+    assert two["fsdp_config"]["fsdp_reshard_after_forward"] is False
+    narrow = replace(given.plan.stages[0], sharding=over_replicas(3, 8))
+    part = yaml.safe_load(exported(replace(given, plan=replace(given.plan, stages=(narrow,))), ACCELERATE).text)
+    sizes = part["parallelism_config"]
+    assert (sizes["parallelism_config_dp_replicate_size"], sizes["parallelism_config_dp_shard_size"]) == (8, 8)
+
+
+def mixed(given: Assignment) -> Plan:
+    """Return the plan with a stage of another ZeRO type."""
+    first, second, *rest = given.plan.stages
+    return replace(given.plan, stages=(first, replace(second, sharding=over_replicas(1, 16)), *rest))
+
+
+def uneven(given: Assignment) -> Plan:
+    """Return the plan with a stage that computes nothing again."""
+    first, second, *rest = given.plan.stages
+    return replace(given.plan, stages=(first, replace(second, recompute="none"), *rest))
+
+
+def replica_major(given: Assignment) -> Plan:
+    """Return the plan with the stages of a replica as neighbours."""
+    stages = tuple(replace(stage, first_device=at) for at, stage in enumerate(given.plan.stages))
+    return replace(given.plan, stages=stages, arrangement="replica-major", replica_stride=len(stages))
+
+
+def inside(given: Assignment) -> Plan:
+    """Return the plan with a stage that is sharded inside."""
+    first, *rest = given.plan.stages
+    return replace(given.plan, stages=(replace(first, devices=2, sharding=inside_stage(3, 2)), *rest))
+
+
+def idle(given: Assignment) -> Plan:
+    """Return the plan with an idle device behind each replica."""
+    return replace(given.plan, replica_stride=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (mixed, r"stage 1: ZeRO type 1 over 16 ranks, stage 0 has type 3 over 16: torchtitan has one setting"),
+        (uneven, r"stage 1: recomputes 'none', stage 0 'full': torchtitan has one setting for all stages"),
+        (replica_major, r"stage 1: begins at device 1 \(replica-major\), in torchtitan at 16"),
+        (inside, r"stage 0: 2 devices in a replica, where the widths make 1: sharded inside the stage"),
+        (idle, r"replica_stride: 2 devices from one replica to the next, in torchtitan 1"),
+    ],
+)
+def test_what_no_framework_says(change: Callable[[Assignment], Plan], message: str) -> None:
+    """Stages that differ, and devices in another order, are refused by stage and value."""
+    given = eight(FULL, 16, ENDS)
+    with pytest.raises(Inexpressible, match=f"{message}.*--approximate") as caught:
+        exported(replace(given, plan=change(given)), TORCHTITAN)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "outer", "where"),
+    [
+        (MEGATRON, "llama3-8b", Outer(Variant(16), 1, 4), "tensor: 16 does not divide the 8 key-value heads"),
+        (MEGATRON, "llama3-8b", Outer(Variant(1), 1, 3), "replicas: 3 sequences at a time"),
+        (MEGATRON, "llama3-8b", Outer(Variant(2, context=3), 1, 4), "context: 3: twice as much"),
+        (MEGATRON, "llama3-8b", Outer(Variant(4), 5, 1), "devices: 20: the last node of 8 is used in part"),
+        (MEGATRON, "mixtral-8x7b", Outer(Variant(2), 1, 4), "sequence: false: experts beside tensor parallel"),
+        (MEGATRON, "mixtral-8x7b", Outer(Variant(1, 2, 2), 1, 4), "expert: 2 beside context 2"),
+        (MEGATRON, "mixtral-8x7b", Outer(Variant(2, 2, 1, True), 1, 4), "expert: 2 beside tensor 2"),
+        (TORCHTITAN, "llama3-8b", Outer(Variant(2), 1, 4), "sequence: false: torchtitan's tensor parallel"),
+        (TORCHTITAN, "mixtral-8x7b", Outer(Variant(1, 2, 2), 1, 4), "expert: 2: torchtitan's experts"),
+        (DEEPSPEED, "llama3-8b", Outer(Variant(1), 2, 4), "stages: 2: DeepSpeed's settings make at most 1"),
+        (DEEPSPEED, "llama3-8b", Outer(Variant(2, sequence=True), 1, 4), "sequence: true"),
+        (DEEPSPEED, "llama3-8b", Outer(Variant(1, context=2), 1, 4), "context: 2"),
+        (ACCELERATE, "mixtral-8x7b", Outer(Variant(1, 8), 1, 4), "expert: 8: Accelerate's settings make at most 1"),
+    ],
+    ids=lambda each: each.name if isinstance(each, Framework) else str(each)[:40],
+)
+def test_widths_that_do_not_go(framework: Framework, name: str, outer: Outer, where: str) -> None:
+    """Widths that a framework has no setting for, or whose groups it makes of other ranks."""
+    run = case(name).run
+    faults = framework.faults(run, numbers_of(run.model), outer)
+    assert any(f"{fault.where}: {fault.what}".startswith(where) for fault in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "outer"),
+    [
+        (MEGATRON, 2, Outer(Variant(1), 2, 4)),
+        (TORCHTITAN, 1, Outer(Variant(1), 1, 4)),
+        (TORCHTITAN, 0, Outer(Variant(1), 2, 4)),
+        (TORCHTITAN, 0, Outer(Variant(1, context=2), 1, 1)),
+        (DEEPSPEED, 3, Outer(Variant(2), 1, 4)),
+        (ACCELERATE, 1, Outer(Variant(1), 1, 4)),
+        (ACCELERATE, 0, Outer(Variant(1, context=2), 1, 4)),
+    ],
+)
+def test_zero_types_that_do_not_go(framework: Framework, zero: int, outer: Outer) -> None:
+    """Each framework has its own ZeRO types, and where it has them."""
+    assert framework.zero_faults(zero, outer)
+    assert not framework.zero_faults(3 if zero < 3 else 2, replace(outer, stages=1))
+
+
+def test_recomputation_of_a_part() -> None:
+    """Only Megatron-LM computes the core of attention again."""
+    assert [name for name, each in FRAMEWORKS.items() if not each.recompute_faults("selective")] == ["megatron"]
+    assert not any(each.recompute_faults(kind) for each in FRAMEWORKS.values() for kind in ("none", "full"))
+
+
+@pytest.mark.parametrize(
+    ("framework", "replace_", "rule"),
+    [
+        (TORCHTITAN, ("data_parallel_shard_degree = 64", "data_parallel_shard_degree = 32"), "the degrees make 32"),
+        (TORCHTITAN, ("seq_len = 8192", "seq_len = 8191"), "seq_len"),
+        (TORCHTITAN, ("global_batch_size = 512", "global_batch_size = 500"), "global_batch_size"),
+        (TORCHTITAN, ("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 2"), "module_fqns_per_model_part"),
+        (DEEPSPEED, ('"train_batch_size": 512', '"train_batch_size": 500'), "train_batch_size"),
+        (DEEPSPEED, ('"stage": 3', '"stage": 3}, "tensor_parallel": {"autotp_size": 2'), "AutoTP"),
+        (DEEPSPEED, ('"stage": 3', '"stage": 3, "mics_shard_size": 3'), "mics_shard_size"),
+        (ACCELERATE, ("num_processes: 64", "num_processes: 63"), "num_processes"),
+        (ACCELERATE, ("num_machines: 8", "num_machines: 7"), "num_machines"),
+    ],
+    ids=lambda each: each.name if isinstance(each, Framework) else str(each)[:40],
+)
+def test_rules_are_checked(framework: Framework, replace_: tuple[str, str], rule: str) -> None:
+    """What is written is read again, and a file that the framework would refuse is found."""
+    text = exported(eight(FULL, 64, (34,)), framework).text
+    assert framework.broken(text, 64) == []
+    assert replace_[0] in text
+    assert any(rule in line for line in framework.broken(text.replace(*replace_), 64))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_best_of_what_runs(framework: Framework) -> None:
+    """The best plan for a framework is written as it is, and no outer choice of it has a better one of one type.
+
+    In a single node all orders of ranks cost the same, so that each choice may be solved without them.
+    """
+    numbers = replace(SMALL, layers=4, seq=1024)
+    few = Choices(tensor=frozenset({1, 2}), microbatch=frozenset({1, 2}), sequence=False)
+    run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, 12, choices=few)
+    problem = problem_of(run).problem
+    result = best_for(problem, run, framework)
+    assert result.status is Status.OPTIMAL
+    assert result.plan is not None
+    given = judged(run, problem, result.plan)
+    assert framework.broken(exported(given, framework).text, given.world) == []
+    assert result.objective_ticks == min(objectives(problem, run, framework)) == result.bound_ticks
+
+
+def objectives(problem: Problem, run: Run, framework: Framework) -> list[int]:
+    """Return the best objective of each outer choice and ZeRO type that a framework can run, by solving each alone."""
+    model, found = numbers_of(run.model), []
+    kinds = product(problem.graphs, range(1, 7), range(1, 9), sorted(framework.zeros))
+    for variant, stages, replicas, zero in kinds:
+        outer = Outer(variant, stages, replicas)
+        if variant.width * stages * replicas > 8 or framework.zero_faults(zero, outer):
+            continue
+        allowed = problem.choices.stages or {stages}, problem.choices.replicas or {replicas}
+        if stages not in allowed[0] or replicas not in allowed[1] or framework.faults(run, model, outer):
+            continue
+        pins = {name: frozenset({getattr(variant, name)}) for name in ("tensor", "context", "expert", "microbatch")}
+        one = problem.with_choices(
+            **pins,
+            variant_recompute=frozenset({variant.recompute}),
+            stages=frozenset({stages}),
+            replicas=frozenset({replicas}),
+            zero=frozenset({zero}),
+        )
+        result = solve(one)
+        if result.objective_ticks is not None:
+            found.append(result.objective_ticks)
+    return found
+
+
+def test_types_are_not_mixed() -> None:
+    """Where stages would have types of their own, the best plan of each type is found, and the best of these."""
+    one = frozenset({1})
+    few = Choices(one, context=one, microbatch=one, sequence=False, stages=frozenset({2}), replicas=frozenset({4}))
+    few = replace(few, variant_recompute=frozenset({"none"}))
+    numbers, room = replace(SMALL, seq=1024), 77 * 2**30
+    run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, 32, reserve_bytes=room, choices=few)
+    problem = problem_of(run).problem
+    constraint = RunsOn(TORCHTITAN, run, numbers_of(run.model))
+    free = solve(problem.with_constraints(constraint).with_choices(zero=TORCHTITAN.zeros))
+    assert free.plan is not None
+    assert [stage.sharding.zero for stage in free.plan.stages] == [0, 2]
+    best = best_for(problem, run, TORCHTITAN)
+    assert best.plan is not None
+    assert [stage.sharding.zero for stage in best.plan.stages] == [2, 2]
+    assert (best.status, best.reason) == (Status.OPTIMAL, None)
+    assert best.objective_ticks == min(objectives(problem, run, TORCHTITAN)) > (free.objective_ticks or 0)
+
+
+def test_nearest_keeps_what_it_can() -> None:
+    """A plan that cannot be written keeps its variant, stages and replicas where some plan with them can."""
+    given = eight(FULL, 16, ENDS)
+    result = nearest(given.problem, given.run, mixed(given), MEGATRON)
+    assert result.plan is not None
+    assert (result.plan.variant, len(result.plan.stages), result.plan.replicas) == (FULL, 4, 16)
+    assert len({stage.sharding for stage in result.plan.stages}) == 1
+    other = nearest(given.problem, given.run, given.plan, DEEPSPEED)
+    assert other.plan is not None
+    assert (other.plan.variant, len(other.plan.stages), other.plan.replicas) == (FULL, 1, 64)
+
+
+def test_nothing_runs() -> None:
+    """Where a framework can run no plan of a problem, that is said."""
+    one: dict[str, Any] = {name: frozenset({1}) for name in ("tensor", "context", "microbatch")}
+    run, problem = small(zero=frozenset({1}), **one)
+    with pytest.raises(Infeasible, match="Accelerate has ZeRO types 0, 2, 3, of which the problem allows none"):
+        best_for(problem, run, ACCELERATE)
+    run, problem = small(stages=frozenset({2}), **one)
+    made = solve(problem).plan
+    assert made is not None
+    with pytest.raises(Inexpressible, match="problem: Accelerate can run no plan of it"):
+        nearest(problem, run, made, ACCELERATE)
+
+
+CLUSTER = Cluster(12, 2**30, (Level(4, 1e9, 0.0), Level(3, 1e8, 0.0)))
+
+
+def test_ranks_of_a_plan() -> None:
+    """Each device that works is one rank: replicas by the stride, inside a block tensor, context, expert, shard."""
+    stages = (
+        Stage((0,), 4, 4, sharding=inside_stage(3, 2)),
+        Stage((1,), 0, 2),
+    )
+    ranks = ranks_of(Plan(Variant(1, context=2), 1, 6, stages), CLUSTER)
+    assert [rank.place for rank in ranks] == [0, 1, 4, 5, 6, 7]
+    assert [rank.rank for rank in ranks] == [0, 1, 2, 3, 4, 5]
+    assert [(rank.host, rank.device, rank.stage) for rank in ranks[:3]] == [(0, 0, 1), (0, 1, 1), (1, 0, 0)]
+    assert [(rank.shard, rank.context) for rank in ranks[2:]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_ranks_of_replicas() -> None:
+    """Arrangement and stride decide who is whose neighbour."""
+    given = eight(FULL, 16, ENDS)
+    ranks = ranks_of(given.plan, given.run.hardware.cluster)
+    assert [(rank.stage, rank.replica) for rank in ranks] == [(at // 16, at % 16) for at in range(64)]
+    other = ranks_of(replica_major(given), given.run.hardware.cluster, tuple(f"gpu{at}" for at in range(64)))
+    assert [(rank.stage, rank.replica) for rank in other] == [(at % 4, at // 4) for at in range(64)]
+    assert other[9].name == "gpu9"
+
+
+def run(command: click.Command, *arguments: str | Path) -> tuple[int, str, str]:
+    """Return exit code and what a command writes to both streams."""
+    result = CliRunner().invoke(command, [str(each) for each in arguments], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return int(result.return_value), result.stdout, result.stderr
+
+
+GPT = ("--family", "gpt", "--layers", "8", "--hidden", "1024", "--heads", "16", "--vocab", "51200", "--seq", "2048")
+ASKED = (*GPT, "--cluster", "dgx-h100:16", "--global-batch", "32", "--microbatch", "1", "--context", "1")
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan file alone is enough, wherever it lies; what was solved for a framework needs nothing else."""
+    plan_path = tmp_path / "plan.json"
+    run(solve_command, *ASKED, "--for", "megatron", "-o", plan_path)
+    monkeypatch.chdir("/")
+    code, out, err = run(export_command, plan_path, "--to", "megatron", "-o", tmp_path / "args.sh")
+    assert (code, out) == (ExitCode.OK, "")
+    assert err.startswith(f"Start with  source {tmp_path / 'args.sh'} && torchrun")
+    assert "--num-layers 8" in (tmp_path / "args.sh").read_text()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    rows = list(csv.DictReader(run(export_command, plan_path, "--to", "ranks")[1].splitlines()))
+    assert len(rows) == 16
+    assert json.loads(run(export_command, plan_path, "--to", "ranks", "--json")[1])[3]["rank"] == 3
+    run(export_command, plan_path, "--to", "ranks", "-o", tmp_path / "ranks.json")
+    assert len(json.loads((tmp_path / "ranks.json").read_text())) == 16
+
+
+def test_command_approximates(tmp_path: Path) -> None:
+    """What the difference costs is said, in both judged times."""
+    plan_path = tmp_path / "plan.json"
+    run(solve_command, *ASKED, "--pipeline", "2", "--zero", "1", "-o", plan_path)
+    with pytest.raises(Inexpressible, match=r"plan\.json: .*stages: 2.*; give --approximate"):
+        run(export_command, plan_path, "--to", "deepspeed")
+    with pytest.raises(Inexpressible, match=r"plan\.json: problem: DeepSpeed can run no plan of it"):
+        run(export_command, plan_path, "--to", "deepspeed", "--approximate")
+    run(solve_command, *ASKED, "--data", "2", "--tensor", "1", "-o", plan_path)
+    before = read_plan(plan_path)
+    document = json.loads(run(export_command, plan_path, "--to", "accelerate", "--approximate", "--json")[1])
+    settings = yaml.safe_load(document["text"])
+    assert settings["num_processes"] == 2 * len(before.stages) if document["approximated"] is None else 2
+    err = run(export_command, plan_path, "--to", "torchtitan", "--approximate")[2]
+    assert "Start with" in err
+
+
+def test_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A problem of costs says nothing of the model: one line, exit code 2; its ranks are written all the same."""
+    plan_path = tmp_path / "plan.json"
+    run(solve_command, INSTANCE, "--set", "zero=none", "-o", plan_path)
+    assert run_program(["export", str(plan_path), "--to", "megatron"]) == ExitCode.INVALID
+    assert "problem: the plan's problem is a file of costs" in capsys.readouterr().err
+    assert run(export_command, plan_path, "--to", "ranks")[0] == ExitCode.OK
+    document = json.loads(plan_path.read_text())
+    document["stages"][0]["first_device"] += 1
+    plan_path.write_text(json.dumps(document))
+    with pytest.raises(InvalidPlan, match="a file of costs"):
+        run(export_command, plan_path, "--to", "torchtitan")
+
+
+def test_broken_plans_are_refused(tmp_path: Path) -> None:
+    """A plan that breaks a rule is not written for anybody."""
+    plan_path = tmp_path / "plan.json"
+    run(solve_command, *ASKED, "-o", plan_path)
+    document = json.loads(plan_path.read_text())
+    document["stages"][0]["first_device"] += 1
+    plan_path.write_text(json.dumps(document))
+    with pytest.raises(InvalidPlan, match=r"plan\.json: plan: it breaks rule "):
+        run(export_command, plan_path, "--to", "megatron")
+
+
+def test_solving_for_a_framework(tmp_path: Path) -> None:
+    """Only runs say what a model is, and what else is to be the least is another question."""
+    for option in (("--certify",), ("--minimize", "devices", "--time-at-most", "1"), ("--backend", "cpsat")):
+        with pytest.raises(click.UsageError, match=f"{option[0]} does not go with --for megatron"):
+            run(solve_command, *ASKED, "--for", "megatron", *option)
+    with pytest.raises(InvalidPlan.__mro__[1], match="--for: the problem does not say what the model is"):
+        run(solve_command, INSTANCE, "--for", "megatron")
+    code, out, _ = run(solve_command, *ASKED, "--for", "deepspeed", "-o", tmp_path / "plan.json")
+    assert code == ExitCode.OK
+    assert "the best that DeepSpeed can run" in out
+    claimed = read_claimed_plan(tmp_path / "plan.json")
+    assert len(claimed.plan.stages) == 1
+    assert claimed.origin is not None
+
+
+def test_judge_and_solver_agree_on_what_runs() -> None:
+    """The side constraint of a framework is the judge's, too: a plan in another order of ranks breaks it."""
+    given = eight(FULL, 16, ENDS)
+    constrained = given.problem.with_constraints(RunsOn(MEGATRON, given.run, given.model))
+    assert evaluate(constrained, given.plan).legal
+    broken = evaluate(constrained, replica_major(given)).violations
+    assert {violation.rule for violation in broken} == {"runs_on"}

@@ -1,0 +1,280 @@
+"""Plans as arguments of Megatron-LM: what is written, read back, refused by its rules, and cannot be said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from export_cases import CASES, INSTANCES, case, judged, plan, posed
+
+from nest.cli.estimate import estimate_command
+from nest.costing import Layout, estimate_iteration, network_of, placed, recipe_named
+from nest.errors import InvalidProblem
+from nest.export import FRAMEWORKS, Assignment, Inexpressible, exported
+from nest.export.layout import joined
+from nest.export.megatron_model import model_flags, require_same_model
+from nest.export.megatron_rules import broken_rules
+from nest.export.numbers import numbers_of
+from nest.families import Architecture, Hyperparameters, describe, from_hyperparameters
+from nest.families.formats.megatron_flags import flags_of_text
+from nest.families.formats.megatron_layout import parts_of_layout
+from nest.problem import Variant
+from nest.runs import read_run
+
+MEGATRON = FRAMEWORKS["megatron"]
+REAL = ("llama3-70b", "mixtral-8x7b", "deepseek-v3")
+
+QWEN2 = """{"model_type": "qwen2", "vocab_size": 1024, "hidden_size": 256, "num_hidden_layers": 3,
+"num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 512, "tie_word_embeddings": true}"""
+
+QWEN3 = """{"model_type": "qwen3", "vocab_size": 1024, "hidden_size": 256, "num_hidden_layers": 3, "head_dim": 64,
+"num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 512}"""
+
+QWEN2_MOE = """{"model_type": "qwen2_moe", "vocab_size": 1024, "hidden_size": 256, "num_hidden_layers": 3,
+"num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 512, "num_experts": 4,
+"num_experts_per_tok": 2, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 256}"""
+
+GEMMA2 = """{"model_type": "gemma2", "vocab_size": 1024, "hidden_size": 256, "num_hidden_layers": 4, "head_dim": 32,
+"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512, "sliding_window": 128}"""
+
+SMALL = Hyperparameters("moe", 3, 256, 8, 2, ffn=512, vocab=1001, seq=128, experts=4, expert_ffn=128)
+LATENT = replace(SMALL, query_rank=64, latent_rank=32, plain_width=32, rotary_width=16, value_width=32)
+
+MODELS = {
+    "gpt": from_hyperparameters(Hyperparameters("gpt", 2, 256, 8, vocab=1000, seq=128)),
+    "gpt-untied": from_hyperparameters(Hyperparameters("gpt", 2, 256, 8, vocab=1000, seq=128, tied=False)),
+    "llama": from_hyperparameters(Hyperparameters("llama", 2, 256, 8, 4, ffn=512, vocab=1000, seq=128)),
+    "wide-heads": from_hyperparameters(Hyperparameters("llama", 2, 256, 8, 4, head_width=64, vocab=1000, seq=128)),
+    "moe": from_hyperparameters(SMALL),
+    "moe-shared": from_hyperparameters(replace(SMALL, shared_ffn=192, dense_layers=1, correction=True)),
+    "latent": from_hyperparameters(LATENT),
+    "latent-plain-queries": from_hyperparameters(replace(LATENT, query_rank=0)),
+    "qwen2": describe(QWEN2).model,
+    "qwen3": describe(QWEN3).model,
+    "qwen2-moe": describe(QWEN2_MOE).model,
+}
+
+
+def text_of(given: Assignment) -> str:
+    """Return the arguments of a plan."""
+    return exported(given, MEGATRON).text
+
+
+def with_model(model: Architecture) -> Assignment:
+    """Return a plan of another run, with this model in its place."""
+    given = case("llama3-8b")
+    return replace(given, run=replace(given.run, model=model, sequence=128))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_models(name: str) -> None:
+    """Llama-3 70B, Mixtral 8x7B and DeepSeek-V3 of 61 layers are accepted by the rules of Megatron-LM's parser."""
+    given = case(name)
+    text = text_of(given)
+    assert broken_rules(flags_of_text(text), given.world) == []
+    assert broken_rules(flags_of_text(text), given.world + 1) != []
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    """Read as a model file, the arguments are the plan again: the same widths, stages, time and memory."""
+    given = case(name)
+    (tmp_path / "args.sh").write_text(text_of(given))
+    cluster = given.run.hardware.cluster
+    typed = ("--model", tmp_path / "args.sh", "--cluster", f"{cluster.name}", "--reserve", "4", "--json")
+    result = CliRunner().invoke(estimate_command, [str(each) for each in typed], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    found = json.loads(result.output)
+    layers = tuple(len(each) for each in given.layers)
+    zero, variant = given.plan.stages[0].sharding.zero, given.plan.variant
+    reserve, batch = given.run.reserve_bytes, given.run.global_batch
+    layout = Layout(
+        batch, given.plan.replicas, len(layers), zero=zero, layers=layers, recompute=variant.recompute, reserve=reserve
+    )
+    setting = replace(given.run.setting(variant), framework=given.run.framework)
+    network = placed(network_of(given.run.hardware), setting, layout)
+    own = estimate_iteration(
+        given.run.model, given.run.hardware.device, setting, layout, recipe=given.run.recipe, network=network
+    )
+    assert found["iteration_s"] == own.iteration_s
+    assert found["iteration_s"] == pytest.approx(given.iteration_s, rel=0.1)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="what is written is sourced by bash")
+def test_a_shell_reads_what_was_written(tmp_path: Path) -> None:
+    """Lists and layouts have brackets, stars and bars, which a shell must not touch."""
+    (tmp_path / "args.sh").write_text(text_of(case("deepseek-v3")))
+    script = f'source {tmp_path}/args.sh; printf "%s\\n" "${{NEST_ARGS[@]}}"; echo $CUDA_DEVICE_MAX_CONNECTIONS'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    words = done.stdout.splitlines()
+    assert words[words.index("--moe-layer-freq") + 1] == "([0]*3+[1]*58)"
+    assert words[words.index("--pipeline-model-parallel-layout") + 1] == "Ett|(t*4|)*14,t*3L"
+    assert words[-1] == "1"
+    assert not any("#" in word for word in words)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_the_same_read_back(name: str) -> None:
+    """Whatever the arguments can say they say: biases, norms, grouped and latent attention, experts, tied heads."""
+    given = with_model(MODELS[name])
+    require_same_model(given, model_flags(given))
+
+
+def test_models_that_are_not() -> None:
+    """What the arguments cannot say is found, and named."""
+    given = with_model(describe(GEMMA2).model)
+    with pytest.raises(
+        InvalidProblem, match=r"model: block \d \(.*attention\+mlp\) has .*, which Megatron-LM's arguments"
+    ):
+        require_same_model(given, model_flags(given))
+    flags = model_flags(with_model(MODELS["llama"]))
+    with pytest.raises(InvalidProblem, match="block 1"):
+        require_same_model(with_model(MODELS["llama"]), {**flags, "--ffn-hidden-size": "1024"})
+
+
+def test_models_without_numbers() -> None:
+    """Models of two stacks, and parts of models, have no such numbers."""
+    with pytest.raises(InvalidProblem, match="stacks encoder, decoder"):
+        numbers_of(from_hyperparameters(Hyperparameters("t5", 2, 256, 8)))
+    with pytest.raises(InvalidProblem, match="model: "):
+        numbers_of(from_hyperparameters(Hyperparameters("bert", 2, 256, 8)))
+
+
+@pytest.mark.parametrize(
+    ("stages", "line"),
+    [
+        (["Ettt", "tt", "tt", "m", "L"], "Ettt|(tt|)*2,m|L"),
+        (["Et*3", "t*4", "t*4L"], "Et*3|t*4|t*4L"),
+        (["E", "tt", "tt", "tt"], "E|(tt|)*2,tt"),
+        (["EtL"], "EtL"),
+    ],
+)
+def test_layouts_are_short(stages: list[str], line: str) -> None:
+    """Equal neighbours become a group with their number, and our reader takes them apart again."""
+    assert joined(stages) == line
+    if line.endswith("L"):
+        written = tuple(part.replace("t*3", "ttt").replace("t*4", "tttt") for part in stages)
+        assert parts_of_layout(line) == written
+
+
+def test_even_stages_need_no_layout() -> None:
+    """Equal stages are what Megatron-LM makes by itself; an embedding alone in a stage is none."""
+    run, problem = posed("llama3-8b_h100_64", Variant(1, recompute="full"))
+    even = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (9, 17, 25, 34)))
+    assert "--pipeline-model-parallel-layout" not in text_of(even)
+    alone = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (1, 17, 33, 34)))
+    assert "--pipeline-model-parallel-layout 'E|(t*16|)*2,L'" in text_of(alone)
+
+
+GOOD = {
+    "--num-layers": "16",
+    "--hidden-size": "512",
+    "--ffn-hidden-size": "1024",
+    "--num-attention-heads": "8",
+    "--group-query-attention": True,
+    "--num-query-groups": "4",
+    "--seq-length": "1024",
+    "--max-position-embeddings": "1024",
+    "--position-embedding-type": "rope",
+    "--num-experts": "8",
+    "--moe-grouped-gemm": True,
+    "--tensor-model-parallel-size": "2",
+    "--pipeline-model-parallel-size": "4",
+    "--context-parallel-size": "2",
+    "--expert-model-parallel-size": "2",
+    "--expert-tensor-parallel-size": "2",
+    "--sequence-parallel": True,
+    "--micro-batch-size": "1",
+    "--global-batch-size": "32",
+    "--use-distributed-optimizer": True,
+    "--overlap-grad-reduce": True,
+    "--overlap-param-gather": True,
+    "--bf16": True,
+}
+"""Arguments that break no rule on 64 devices."""
+
+LAYOUT = "--pipeline-model-parallel-layout"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"--num-layers": None}, "--num-layers: missing"),
+        ({"--context-parallel-size": "3"}, "world size: 64 is no multiple"),
+        ({"--seq-length": "1022"}, "--seq-length: 1022 is no multiple of twice"),
+        ({"--max-position-embeddings": "512"}, "--max-position-embeddings: below"),
+        ({"--global-batch-size": "30"}, "--global-batch-size: 30 is no multiple"),
+        ({"--num-attention-heads": "9", "--kv-channels": "64"}, "--num-attention-heads: 9 is no multiple"),
+        ({"--num-query-groups": "1"}, "--num-query-groups: 1 is no multiple"),
+        ({"--ffn-hidden-size": "1023"}, "--ffn-hidden-size: 1023 is no multiple"),
+        ({"--num-layers": "18"}, "--num-layers: 18 is no multiple of the 4 stages"),
+        ({LAYOUT: "Et*5|t*5|t*6L"}, f"{LAYOUT}: 3 parts are no multiple"),
+        ({LAYOUT: "Et*5|t*5|t*5|L"}, f"{LAYOUT}: it has 15 layers"),
+        ({LAYOUT: "Et*5|t*5|t*6|mL"}, f"{LAYOUT}: it has 1 prediction modules"),
+        ({LAYOUT: "Et*8|(t|)*6,ttL", "--global-batch-size": "8"}, "--global-batch-size: microbatches of chunks"),
+        ({LAYOUT: "t*16|||L"}, "give one E first"),
+        ({LAYOUT: "E|t*16||L", "--num-virtual-stages-per-pipeline-rank": "2"}, "does not go with"),
+        ({"--expert-model-parallel-size": "3"}, "--num-experts: 8 is no multiple"),
+        ({"--num-experts": None, "--moe-grouped-gemm": None}, "--expert-model-parallel-size: there are no experts"),
+        ({"--sequence-parallel": None}, "--sequence-parallel: missing"),
+        ({"--bf16": None}, "--moe-grouped-gemm: takes bf16"),
+        ({"--fp16": True}, "--bf16: does not go with --fp16"),
+        ({"--moe-router-enable-expert-bias": True}, "takes --moe-router-score-function sigmoid"),
+        ({"--moe-router-topk": "9"}, "--moe-router-topk: more than"),
+        ({"--moe-layer-freq": "[1]*15"}, "--moe-layer-freq: not one entry"),
+        ({"--recompute-granularity": "full"}, "--recompute-method: missing"),
+        ({"--recompute-granularity": "selective", "--recompute-num-layers": "1"}, "selective takes neither"),
+        ({"--use-distributed-optimizer": None}, "--overlap-param-gather: takes the distributed optimizer"),
+        ({"--overlap-grad-reduce": None}, "--overlap-param-gather: takes --overlap-grad-reduce"),
+        ({"--num-distributed-optimizer-instances": "3"}, "do not divide data x context"),
+        ({"--use-megatron-fsdp": True}, "--use-megatron-fsdp: takes --ckpt-format"),
+    ],
+    ids=lambda each: each[:40] if isinstance(each, str) else "-".join(each)[:50],
+)
+def test_rules_are_checked(changes: dict[str, object], rule: str) -> None:
+    """Each rule of Megatron-LM's parser that is broken is found."""
+    assert broken_rules(GOOD, 64) == []
+    flags = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    assert any(rule in line for line in broken_rules(flags, 64)), broken_rules(flags, 64)
+
+
+def test_sharding_within_groups() -> None:
+    """Type 1 over a part of the ranks makes several optimizer instances; types 2 and 3 make Megatron-FSDP."""
+    given = case("llama3-8b")
+    narrow = replace(given.plan.stages[0].sharding, degree=8)
+    part = replace(given, plan=replace(given.plan, stages=(replace(given.plan.stages[0], sharding=narrow),)))
+    assert "--num-distributed-optimizer-instances 8" in text_of(part)
+    assert "--num-distributed-optimizer-instances" not in text_of(given)
+    text = text_of(case("llama3-8b", zero=3))
+    assert "--data-parallel-sharding-strategy optim_grads_params" in text
+    assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in text
+    run, problem = posed("llama3-8b_h100_64", Variant(1, recompute="full"))
+    plain = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (9, 17, 25, 34), zero=0))
+    assert "--use-distributed-optimizer" not in text_of(plain)
+
+
+def test_software() -> None:
+    """Data types and what is held decide on flags, and some have none."""
+    given = case("mixtral-8x7b")
+    eight = replace(given, run=replace(given.run, dtype="fp8"))
+    assert "--fp8-format hybrid" in text_of(eight)
+    half = replace(given, run=replace(given.run, recipe=recipe_named("mixed-half")))
+    assert "--grad-reduce-in-bf16" in text_of(half)
+    other = replace(given, run=replace(given.run, recipe=recipe_named("adam-8bit")))
+    with pytest.raises(Inexpressible, match="recipe: 'adam-8bit' in bf16"):
+        exported(other, MEGATRON)
+    with pytest.raises(Inexpressible, match="expert: 8 in fp16"):
+        exported(replace(given, run=replace(given.run, dtype="fp16")), MEGATRON)
+
+
+def test_every_case_is_an_instance() -> None:
+    """The cases are of the runs that they name."""
+    for instance, _variant, _replicas, ends in CASES.values():
+        blocks = read_run(INSTANCES / f"{instance}.toml").model.stacks[0].blocks
+        assert ends[-1] == len(blocks)
