@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nest.costing.efficiency import OVERLAP_TAX, efficiency_of
+from nest.costing.efficiency import OVERLAP_TAX
 from nest.costing.flops import model_flops
 from nest.costing.framework import Recompute
 from nest.costing.layer import Collective, LayerCost
@@ -14,7 +14,7 @@ from nest.costing.layout import Layout, split_stages
 from nest.costing.memory import Position, Sharding, StageMemory, stage_memory, stage_parameters
 from nest.costing.pricing import layer_costs
 from nest.costing.profile import LayerProfile
-from nest.costing.recipe import Recipe
+from nest.costing.recipe import Recipe, step_s
 from nest.costing.setting import Setting
 from nest.families import Architecture
 from nest.hardware import Device
@@ -309,7 +309,6 @@ class _Plan:
     def step_s(self, stage: int, blocks: Sequence[LayerCost]) -> float:
         """Return the time of the optimizer's step: it reads and writes memory, and fetches what the host holds."""
         count = self.sharding.share(stage_parameters(blocks), 1)
-        efficiency = efficiency_of(self.device)
-        seconds = count * self.recipe.touched / (self.device.hbm_bytes_per_s * efficiency.memory)
+        seconds = count * step_s(self.recipe, self.device)
         fetched = 2 * self.offloaded(stage) * self.recipe.optimizer * count
         return seconds + (fetched / self.device.pcie_bytes_per_s if fetched and self.device.pcie_bytes_per_s else 0.0)

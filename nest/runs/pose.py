@@ -8,20 +8,16 @@ from typing import Protocol
 
 from nest.costing import RECIPES, Framework, LayerCost, Recipe, layer_costs
 from nest.costing.efficiency import OVERLAP_TAX
+from nest.costing.recipe import step_s
 from nest.errors import InvalidProblem
 from nest.graph import Again, Layer, LayerGraph, Recomputed
+from nest.hardware import Hardware
 from nest.presets import DEFAULT
 from nest.problem import Copies, Problem, Training, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker
 from nest.runs.run import Run
 from nest.runs.variants import LeftOut, Widths
-
-LEAST_HIDDEN = 0.5
-"""Part of the gradients' sums that hides at least where a framework sums them beside the last backward pass.
-
-All but those of the last block do, and a stage that has any to hide has two blocks.
-"""
 
 
 @dataclass(frozen=True)
@@ -123,6 +119,10 @@ class Trained(Protocol):
     """What decides about an iteration besides the layers, of a `Run` or of whatever else is trained."""
 
     @property
+    def hardware(self) -> Hardware:
+        """On what."""
+
+    @property
     def recipe(self) -> Recipe:
         """Bytes per parameter."""
 
@@ -145,30 +145,24 @@ def training_of(run: Trained) -> Training:
     Raises
     ------
     InvalidProblem
-        If optimizer or gradients are no whole number of times the weights, or other bytes are sent than are held.
+        If optimizer or gradients are no whole number of times the weights.
     """
     recipe = run.recipe
-    if (why := _refused(recipe)) is not None:
-        planned = ", ".join(each.name for each in RECIPES if _refused(each) is None)
-        remedy = f"plans are found for {planned}; nest estimate prices a plan with {recipe.name!r}, too"
-        raise InvalidProblem("recipe", f"{recipe.name!r} {why}", remedy)
-    copies = {name: int(getattr(recipe, name) / recipe.weights) for name in ("optimizer", "gradients")}
     return Training(
         optimizer="adam",
         global_batch=run.global_batch,
-        copies=Copies(copies["optimizer"], copies["gradients"]),
-        sync_overlap=(1 - OVERLAP_TAX) * LEAST_HIDDEN if run.framework.hides_gradients else 0.0,
+        copies=_copies(recipe),
+        hides_gradients=run.framework.hides_gradients,
         overlap_tax=OVERLAP_TAX,
+        step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
         overhead_bytes=run.reserve_bytes,
     )
 
 
-def _refused(recipe: Recipe) -> str | None:
-    """Return why a recipe has no plans; None if it has. A problem counts bytes in multiples of a layer's weights."""
-    for name, sent, held in (("weights", "gathered", "weights"), ("gradients", "reduced", "gradients")):
-        on_wire, here = getattr(recipe, sent), getattr(recipe, held)
-        if on_wire != here:
-            return f"sends other bytes than it holds: {on_wire:g} for each of the {name}, which take {here:g}"
-    if any(getattr(recipe, name) % recipe.weights for name in ("optimizer", "gradients")):
-        return "holds no whole multiple of the weights as gradients or optimizer state"
-    return None
+def _copies(recipe: Recipe) -> Copies:
+    """Return a recipe in multiples of a weight, in which a problem counts bytes."""
+    if any(getattr(recipe, name) % recipe.weights for name in ("optimizer", "gradients", "stepped")):
+        what = f"{recipe.name!r} holds no whole multiple of the weights as gradients or optimizer state"
+        raise InvalidProblem("recipe", what, f"plans are found for {', '.join(each.name for each in RECIPES)}")
+    held = {name: int(getattr(recipe, name) / recipe.weights) for name in ("optimizer", "gradients", "stepped")}
+    return Copies(**held, gathered=recipe.gathered / recipe.weights, reduced=recipe.reduced / recipe.weights)

@@ -93,7 +93,8 @@ class GroupedBand:
         """Ticks that a way to shard adds to the load of each stage, recomputation apart."""
         if way.option.zero == 2:
             return left(self.sums(way.behind), self.backward, self.tables.hidden)
-        return self.sums(way.extra) + way.ahead[:, None]
+        own: Ints = self.sums(way.extra) + way.ahead[:, None]
+        return own
 
     def waits(self, way: ShardedWay) -> Ints:
         """Ticks of each stage once per iteration: what is left of its exchanges, and the optimizer's step."""

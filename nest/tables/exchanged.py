@@ -111,8 +111,8 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
         ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
         step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte
     step *= tables.scale.time.ticks_per_s
-    left = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
-    return Exchanged(*left, np.array([step]))
+    once, each = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
+    return Exchanged(once, each, np.array([step]))
 
 
 def least_exchanged(tables: GroupedTables, option: Option) -> Ints:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from nest.constraints import Filters
-from nest.cost.exchanges import EACH_MICROBATCH, GATHERS, SUMS, Part, ZeroExchanges, axis_group
+from nest.cost.exchanges import EACH_MICROBATCH, GATHERS, SUMS, Exchange, Part, ZeroExchanges, axis_group
 from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
@@ -204,7 +204,7 @@ class GroupedTables:
 
     def _of_layers(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int) -> Ints:
         values, place = self._distinct[part]
-        return self._exchanged(by_type, shares, zero, part, values)[place]
+        return self._exchanged(by_type[zero], shares.parts[part].within, values)[place]
 
     @cached_property
     def _distinct(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
@@ -229,18 +229,17 @@ class GroupedTables:
         return found[0], found[1]
 
     def _further_s(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
-        """Return what a further quantum takes two devices at least: what it takes to launch is the same for any size."""
+        """Return what a further quantum takes two devices at least: the time to launch is the same for any size."""
         size, pair = MANY * self.times(part) / self.scale.quanta_per_byte, np.array([2])
         some, more = (self.exchanges.least_s(kind, pair, apart, times * size) for times in (1, 2))
         return float((more - some)[0]) / MANY
 
     def _exchanged(
-        self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints, factor: float = 1.0
+        self, exchanges: tuple[Exchange, ...], groups: tuple[Spread, ...], weights: Ints, factor: float = 1.0
     ) -> Ints:
         ticks = np.zeros_like(weights)
-        for kind, what in by_type[zero]:
-            sizes = self.bytes_of(weights) * self.times(what)
-            ticks += self._slowest(kind, shares.parts[part].within, sizes, factor)
+        for kind, what in exchanges:
+            ticks += self._slowest(kind, groups, self.bytes_of(weights) * self.times(what), factor)
         return ticks
 
     def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
@@ -249,7 +248,7 @@ class GroupedTables:
 
     def once(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
         """Ticks of some of the exchanges once per iteration."""
-        return self._exchanged(by_type, shares, zero, part, weights, self.problem.preset.sync_factor)
+        return self._exchanged(by_type[zero], shares.parts[part].within, weights, self.problem.preset.sync_factor)
 
     def summed(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
         """Ticks to sum gradients once per iteration, between groups that each share the weights as well."""
