@@ -137,6 +137,10 @@ class Training:
         What a device holds of each weight; None for what `OPTIMIZER_COPIES` says and gradients as large as weights.
     hides_gradients
         Whether the holders of weights exchange them, and their gradients, while computation goes on.
+    holds_gathered
+        Whether, in a pipeline of several stages, what type 3 gathers stays for the iteration.
+    sums_whole
+        Whether type 1 sums all gradients on every rank, and not on each its part only.
     overlap_tax
         What computation loses to a collective that runs beside it, for each second of it.
     step_s_per_byte
@@ -155,6 +159,8 @@ class Training:
     global_batch: int = 0
     copies: Copies | None = None
     hides_gradients: bool = False
+    holds_gathered: bool = False
+    sums_whole: bool = False
     overlap_tax: float = 0.0
     step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0

@@ -116,13 +116,18 @@ class Costs:
         load += self._sharded(at, first, end, inner)
         return Figures(load, self._once(at, first, end, inner), self._memory(at, self.layers[first:end], inner))
 
+    def _zero(self, inner: Inner) -> int:
+        """Return the ZeRO type by what is exchanged: stages that hold what they gather do as under type 1."""
+        held = inner.zero == 3 and self.outer.stages > 1 and self.training.holds_gathered
+        return 1 if held else inner.zero
+
     def _left(self, ticks: int, beside: int) -> int:
         return ticks - min(ticks, beside) * self.hidden // 10**6
 
     def _sharded(self, at: int, first: int, end: int, inner: Inner) -> int:
         """Return what is left of what a ZeRO type exchanges for each microbatch."""
         block, backward = self.block(at, 0), self._backward(at, first, end)
-        if inner.zero < 3:
+        if self._zero(inner) != 3:
             return self._left(self._scattered(at, first, end, inner), backward)
         total = 0
         for place, again in zip(range(first, end), repeating(self.layers[first:end], inner), strict=True):
@@ -140,7 +145,7 @@ class Costs:
     def _scattered(self, at: int, first: int, end: int, inner: Inner) -> int:
         """Return what a backward pass exchanges, hidden or not."""
         kinds = {2: [("reduce-scatter", self.summed)]}.get(inner.zero, [])
-        if inner.zero == 3:
+        if self._zero(inner) == 3:
             kinds = [("all-gather", self.gathered), ("reduce-scatter", self.summed)]
         return sum(
             self._exchange(at, inner.group, [self.layers[place]], (kind, times))
@@ -150,10 +155,11 @@ class Costs:
 
     def _once(self, at: int, first: int, end: int, inner: Inner) -> int:
         """Return what a stage does once per iteration."""
-        layers, size, zero = self.layers[first:end], inner.group, inner.zero
+        layers, size, zero = self.layers[first:end], inner.group, self._zero(inner)
         summed = 0
         if zero < 2:
-            kind = "reduce-scatter" if zero else "all-reduce"
+            whole = inner.zero == 1 and self.training.sums_whole
+            kind = "reduce-scatter" if zero and not whole else "all-reduce"
             summed += self._exchange(at, size, layers, (kind, self.summed))
         if zero and size < self.outer.replicas:
             summed += self._across(at, size, layers)
@@ -168,8 +174,7 @@ class Costs:
         over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
         total = Fraction(0)
         for size, ranks in zip(self._weights(layers), over, strict=True):
-            quanta = size / (ranks if inner.zero else 1) / self.quantum
-            total += -(-quanta.numerator // quanta.denominator) * self.quantum
+            total += self._up(size / (ranks if inner.zero else 1))
         return total
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
@@ -264,22 +269,28 @@ class Costs:
             for layer, repeats in zip(layers, repeating(layers, inner), strict=True)
         ]
         for layer, each in zip(layers, figures, strict=True):
-            own = decimal(each.working_bytes)
-            for size, ranks in zip(self._weights([layer]), over, strict=True):
-                if ranks > 1 and zero >= 2:
-                    own += size * self.gradients
-                if ranks > 1 and zero == 3:
-                    quanta = size * self.gathered / self.quantum
-                    own += -(-quanta.numerator // quanta.denominator) * self.quantum
             kept += decimal(each.activation_bytes)
-            peak = max(peak, kept + own)
+            whole = self._whole([layer], over, zero if self._zero(inner) == zero else 0)
+            peak = max(peak, kept + decimal(each.working_bytes) + whole)
         for size, ranks in zip(self._weights(layers), over, strict=True):
             parts = [self.optimizer, self.gradients, 1]
-            quanta = size * sum(parts[:zero]) / ranks / self.quantum
-            held += size * sum(parts[zero:]) - (-quanta.numerator // quanta.denominator) * self.quantum
+            held += size * sum(parts[zero:]) + self._up(size * sum(parts[:zero]) / ranks)
+        held += self._whole(layers, over, zero if self._zero(inner) != zero else 0)
         flying = min(self.m, self.outer.stages - at)
         most = max((flying - 1) * kept + peak, self.stepped * self._stepped_on(layers, inner))
         return held + most + decimal(self.training.overhead_bytes)
+
+    def _up(self, size: Fraction) -> Fraction:
+        quanta = size / self.quantum
+        return -(-quanta.numerator // quanta.denominator) * self.quantum
+
+    def _whole(self, layers: tuple[Layer, ...] | list[Layer], over: tuple[int, int], zero: int) -> Fraction:
+        """Return what gradients and gathered weights take that are whole though they are shared."""
+        whole = Fraction(0)
+        for size, ranks in zip(self._weights(layers), over, strict=True):
+            if ranks > 1 and zero >= 2:
+                whole += size * self.gradients + (self._up(size * self.gathered) if zero == 3 else 0)
+        return whole
 
     def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))

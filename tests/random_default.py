@@ -178,6 +178,8 @@ def _training(rng: random.Random, size: Size) -> Training:
         many if by_batch else 0,
         rng.choice([None, Copies(6, 2), Copies(2, 1), Copies(0, 0), Copies(2, 1, 0.5, 2, 3), Copies(0, 2, 2, 0.25, 9)]),
         rng.random() < 0.6,
+        rng.random() < 0.3,
+        rng.random() < 0.3,
         rng.choice([0.0, 0.1, 0.3, 1.0]),
         rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),

@@ -1,4 +1,4 @@
-"""What stages hide of their exchanges under preset `default`, the optimizer's step and its memory, worked out by hand."""
+"""What stages hide of their exchanges under preset `default`, the optimizer's step and its memory: figures by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUMMED = 2 * 0.01 + 40 / 100
 
 
 def test_sums_hide_behind_the_last_backward_pass() -> None:
-    """All but those of the last of four layers, and no more than the backward pass takes; what is hidden costs a tenth."""
+    """All but those of the last of four layers, no more than the backward pass takes; what is hidden costs a tenth."""
     problem = problem_of(hides_gradients=True, overlap_tax=0.1)
     assert syncs(judged(problem, plan_of(problem, [0, 4], 2))) == pytest.approx([SUMMED - 0.9 * 3 / 4 * SUMMED])
     problem = problem_of(graph=short(0.01), hides_gradients=True, overlap_tax=0.1)
@@ -38,7 +38,7 @@ def test_a_stage_of_one_layer_hides_half() -> None:
 
 
 def test_gathers_behind_the_step_are_not_hidden() -> None:
-    """Type 1 hides its reduce-scatter, not its all-gather; of gradients in twice as many bits the former has 80 bytes."""
+    """Type 1 hides its reduce-scatter, not its all-gather; the former has 80 bytes of gradients in twice as many bits."""
     problem = problem_of(hides_gradients=True, copies=Copies(6, 2, 0.5))
     scattered, gathered = 0.01 + 80 / 200, 0.01 + 20 / 200
     found = syncs(judged(problem, plan_of(problem, [0, 4], 2, zeros=(1,))))
@@ -55,7 +55,7 @@ def test_scattered_gradients_hide_behind_the_stage(backward: float) -> None:
 
 
 def test_gathered_weights_hide_behind_their_layer() -> None:
-    """Type 3: of 0.06 s forward 0.05 are hidden, but for the first layer; of 0.12 s backward all behind a repeated pass."""
+    """Type 3: of 0.06 s forward 0.05 hide, but for the first layer; of 0.12 s backward all behind a repeated pass."""
     layers = tuple(replace(layer, recomputed=(Recomputed("full", 0.05, 0),)) for layer in short(0.08, 0.05).layers)
     problem = problem_of(graph=LayerGraph(layers, CHAIN.edges), hides_gradients=True)
     plan = plan_of(problem, [0, 4], 2, zeros=(3,))
@@ -71,6 +71,25 @@ def test_shares_are_summed_beside_what_is_left() -> None:
     pairs = replace(plan, stages=(replace(plan.stages[0], sharding=replace(plan.stages[0].sharding, degree=2)),))
     scattered, across, gathered = 4 * 0.06, 2 * 0.1 + 20 / 10, 0.01 + 40 / 200
     assert syncs(judged(problem, pairs)) == pytest.approx([across - (0.4 - scattered) + gathered])
+
+
+def test_pipelines_may_hold_what_they_gather() -> None:
+    """Type 3 exchanges as type 1 does, and holds 10 + 5 bytes of each layer besides half of 10 + 10."""
+    problem = problem_of(holds_gathered=True, copies=Copies(0, 1, 0.5), microbatches=2)
+    plans = [plan_of(problem, cuts, 2, zeros=zeros) for cuts, zeros in (([0, 4], (3,)), ([0, 1, 4], (3, 3)))]
+    alone, several = (judged(problem, plan) for plan in plans)
+    assert syncs(alone) == [0]
+    assert syncs(several) == pytest.approx([0.01 + n * 10 / 200 + 0.01 + n * 5 / 200 for n in (1, 3)])
+    assert loads(several) == pytest.approx([3 + 0.1 + 5 / 10, 9 + 0.1 + 5 / 10])
+    assert alone.memory_bytes == [40 + 16 + 15]
+    assert several.memory_bytes == [n * (10 + 15 + 4) for n in (1, 3)]
+
+
+def test_sums_may_be_whole() -> None:
+    """Type 1 with an all-reduce: each rank has all sums, and steps on its share."""
+    problem = problem_of(sums_whole=True)
+    found = syncs(judged(problem, plan_of(problem, [0, 4], 2, zeros=(1,))))
+    assert found == pytest.approx([SUMMED + 0.01 + 40 / 200])
 
 
 @pytest.mark.parametrize(("zero", "stepped"), [(0, 40), (1, 20), (3, 20)])

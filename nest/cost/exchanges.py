@@ -17,7 +17,7 @@ from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
 from nest.graph import Axis, Collective, CollectiveKind
-from nest.problem import Problem, Variant
+from nest.problem import Problem, Training, Variant
 from nest.units import Floats, Ints
 
 Part: TypeAlias = Literal["weights", "gradients"]
@@ -28,7 +28,20 @@ Exchange: TypeAlias = tuple[CollectiveKind, Part]
 ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
 """What is exchanged, by ZeRO type."""
 
-FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),)}
+HELD = 4
+"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
+
+So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
+closely. What is exchanged is that of type 1.
+"""
+
+
+def exchanging_type(zero: int, stages: int, training: Training) -> int:
+    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
+    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
+
+
+FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),), HELD: ()}
 """What a layer exchanges for the forward pass of each microbatch."""
 
 BACKWARD: ZeroExchanges = {
@@ -36,6 +49,7 @@ BACKWARD: ZeroExchanges = {
     1: (),
     2: (("reduce-scatter", "gradients"),),
     3: (("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    HELD: (),
 }
 """What it exchanges for the backward pass.
 
@@ -46,14 +60,26 @@ are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.0205
 EACH_MICROBATCH: ZeroExchanges = {zero: FORWARD[zero] + BACKWARD[zero] for zero in FORWARD}
 """What it exchanges for each microbatch."""
 
-SUMS: ZeroExchanges = {0: (("all-reduce", "gradients"),), 1: (("reduce-scatter", "gradients"),), 2: (), 3: ()}
-"""How a stage sums its gradients once per iteration."""
+GATHERS: ZeroExchanges = {
+    0: (),
+    1: (("all-gather", "weights"),),
+    2: (("all-gather", "weights"),),
+    3: (),
+    HELD: (("all-gather", "weights"),),
+}
+"""What a stage gathers once per iteration, behind the optimizer's step."""
 
-GATHERS: ZeroExchanges = {0: (), 1: (("all-gather", "weights"),), 2: (("all-gather", "weights"),), 3: ()}
-"""What it gathers behind the optimizer's step."""
 
-EACH_ITERATION: ZeroExchanges = {zero: SUMS[zero] + GATHERS[zero] for zero in SUMS}
-"""What it exchanges once per iteration."""
+def sums(training: Training) -> ZeroExchanges:
+    """Return how a stage sums its gradients once per iteration."""
+    reduced, scattered = (("all-reduce", "gradients"),), (("reduce-scatter", "gradients"),)
+    found: ZeroExchanges = {0: reduced, 1: reduced if training.sums_whole else scattered, 2: (), 3: (), HELD: scattered}
+    return found
+
+
+def each_iteration(training: Training) -> ZeroExchanges:
+    """Return what a stage exchanges once per iteration."""
+    return {zero: each + GATHERS[zero] for zero, each in sums(training).items()}
 
 
 def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group
+from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group, each_iteration
 from nest.graph import Collective, Layer, LayerGraph
 from nest.problem import Copies, Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
@@ -75,7 +75,7 @@ def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extr
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, exchanges)
     sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
     weights = sum(layer.parameter_bytes for layer in layers)
-    sync = _exchanges_s(EACH_ITERATION, copies, devices, exchanges, weights)
+    sync = _exchanges_s(each_iteration(problem.training), copies, devices, exchanges, weights)
     sync += float(weights) * problem.training.step_s_per_byte
     exponent = _exponent_of_groups(layers, times, float(min(hops)), hides=problem.training.hides_gradients)
     return Extremes(load, sharding, sync, exponent)
@@ -119,7 +119,7 @@ def _exchanges_s(by_type: ZeroExchanges, copies: Copies, devices: int, exchanges
         sum(exchanges.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
     )
     shared = (
-        exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
+        0.0 if by_type is EACH_MICROBATCH else exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
     )
     return 2 * (longest + shared)
 

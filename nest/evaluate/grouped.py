@@ -14,13 +14,14 @@ from nest.cost.exchanges import (
     BACKWARD,
     FORWARD,
     GATHERS,
-    SUMS,
     Exchanges,
     Part,
     ZeroExchanges,
     axis_group,
     axis_starts,
     copies_of,
+    exchanging_type,
+    sums,
 )
 from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
@@ -160,7 +161,8 @@ class _Stage:
 
     @cached_property
     def zero(self) -> int:
-        return priced_sharding(self.walk.problem, self.walk.plan.stages[self.at])[0]
+        problem, stages = self.walk.problem, self.walk.plan.stages
+        return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
     @cached_property
     def together(self) -> int:
@@ -223,7 +225,7 @@ class _Stage:
     def _sharding(self) -> int:
         """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""
         walk, block = self.walk, self._first_block
-        if self.zero < 3:
+        if self.zero != 3:
             return int(left(sum(self._behind), self._backward, walk.hidden))
         total = 0
         for at, layer in enumerate(self.layers):
@@ -236,7 +238,7 @@ class _Stage:
     def _sync(self) -> int:
         """Return what is left of exchanges once per iteration, the sums of gradients beside the last backward pass."""
         factor = self.walk.problem.preset.sync_factor
-        summed = self._exchanged(SUMS, self.layers, factor) + self._across()
+        summed = self._exchanged(sums(self.walk.problem.training), self.layers, factor) + self._across()
         window = max(self._backward - sum(self._behind), 0)
         window = min(int(hideable(summed, len(self.layers))), window)
         return int(left(summed, window, self.walk.hidden)) + self._exchanged(GATHERS, self.layers, factor)

@@ -58,6 +58,8 @@ def _training(table: TrainingTable) -> Training:
         global_batch=0 if table.global_batch is UNSET else table.global_batch,
         copies=None if table.copies is UNSET else _copies(table.copies),
         hides_gradients=table.hides_gradients,
+        holds_gathered=table.holds_gathered,
+        sums_whole=table.sums_whole,
         overlap_tax=table.overlap_tax,
         step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,

@@ -60,8 +60,7 @@ def _training(training: Training) -> Values:
     values["optimizer"] = training.optimizer
     if training.copies is not None:
         values["copies"] = dict(training.copies.figures)
-    if training.hides_gradients:
-        values["hides_gradients"] = True
+    values |= {name: True for name in ("hides_gradients", "holds_gathered", "sums_whole") if getattr(training, name)}
     for name in ("overlap_tax", "step_s_per_byte"):
         if getattr(training, name):
             values[name] = float(getattr(training, name))

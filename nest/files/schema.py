@@ -105,6 +105,8 @@ class TrainingTable(Table):
     global_batch: Count | UnsetType = UNSET
     copies: Annotated[CopiesTable, Meta(description="a table with optimizer and gradients")] | UnsetType = UNSET
     hides_gradients: Switch = False
+    holds_gathered: Switch = False
+    sums_whole: Switch = False
     overlap_tax: Part = 0.0
     step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0

@@ -92,7 +92,8 @@ class GroupedBand:
     def own(self, way: ShardedWay) -> Ints:
         """Ticks that a way to shard adds to the load of each stage, recomputation apart."""
         if way.option.zero == 2:
-            return left(self.sums(way.behind), self.backward, self.tables.hidden)
+            scattered: Ints = left(self.sums(way.behind), self.backward, self.tables.hidden)
+            return scattered
         own: Ints = self.sums(way.extra) + way.ahead[:, None]
         return own
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, ZeroExchanges
+from nest.cost.exchanges import EACH_MICROBATCH, HELD, ZeroExchanges, each_iteration
 from nest.cost.overlap import MILLION
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
 from nest.units import Floats, Ints
 
-PLAIN, SCATTERING = (0, 1), (2, 3)
-"""ZeRO types that exchange gradients once per iteration, and for each microbatch."""
+PLAIN, SCATTERING = (0, 1, HELD), (2, 3)
+"""Types that exchange gradients once per iteration, and for each microbatch."""
 
 
 class Exchanged(NamedTuple):
@@ -53,7 +53,7 @@ def exchanged_anywhere(
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
-        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size)
+        sync += _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
         step += size * tables.problem.training.step_s_per_byte / (group if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
@@ -98,15 +98,17 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     """Return bounds for stages with these holders of their weights, which shard in one of some ways.
 
     Times are concave in bytes, so that a part takes at least its part of the whole. A type that scatters gradients for
-    each microbatch stands for type 1 over the same groups, see `SumBounds.objective`.
+    each microbatch is taken to scatter them once per iteration over the same groups, see `SumBounds.objective`.
     """
     known, ways, sync, extra, step = list(holders), list(options), 0, 0, 0.0
-    plain = {(tables.shares(each, way.together), min(way.zero, 1)) for each in known for way in ways}
-    scattering = {(tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero >= 2}
+    plain = {(tables.shares(each, way.together), way.zero if way.zero < 2 else HELD) for each in known for way in ways}
+    scattering = {
+        (tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero in SCATTERING
+    }
     for own, weights in enumerate((tables.dense, tables.expert)):
         whole = weights.sum(keepdims=True)
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
-        if scattering and all(way.zero >= 2 for way in ways):
+        if scattering and all(way.zero in SCATTERING for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
         ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
         step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte

@@ -13,7 +13,16 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from nest.constraints import Filters
-from nest.cost.exchanges import EACH_MICROBATCH, GATHERS, SUMS, Exchange, Part, ZeroExchanges, axis_group
+from nest.cost.exchanges import (
+    EACH_MICROBATCH,
+    GATHERS,
+    Exchange,
+    Part,
+    ZeroExchanges,
+    axis_group,
+    exchanging_type,
+    sums,
+)
 from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
@@ -165,10 +174,10 @@ class GroupedTables:
         """Return how many ranks hold copies in so many replicas."""
         return Ranks(*self.problem.copy_ranks(self.variant, together))
 
-    def options(self, replicas: int) -> tuple[Option, ...]:
-        """Return how a stage may shard, the fastest types of load first, the largest groups of each first."""
-        groups = self.problem.shard_groups(self.variant, replicas)
-        types = sorted(self.problem.choices.zero)
+    def options(self, replicas: int, stages: int) -> tuple[Option, ...]:
+        """Return how each of so many stages may shard, the largest groups of each type first."""
+        groups, training = self.problem.shard_groups(self.variant, replicas), self.problem.training
+        types = [exchanging_type(zero, stages, training) for zero in sorted(self.problem.choices.zero)]
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
     def sites(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Site, ...]:
@@ -252,7 +261,7 @@ class GroupedTables:
 
     def summed(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
         """Ticks to sum gradients once per iteration, between groups that each share the weights as well."""
-        ticks, across = self.once(SUMS, shares, zero, part, weights), shares.parts[part].across
+        ticks, across = self.once(sums(self.problem.training), shares, zero, part, weights), shares.parts[part].across
         if across:
             shard = self.bytes_of(weights) * self.times("gradients") / shares.ranks[part]
             ticks += self._slowest("all-reduce", across, shard, self.problem.preset.sync_factor)
@@ -308,7 +317,7 @@ class GroupedTables:
         """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
         parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
         dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
-        least: Ints = np.maximum(dense + expert - (2 if option.zero else 0), 0)
+        least: Ints = np.maximum(dense + expert - (4 if option.zero else 0), 0)
         return least
 
     @cached_property

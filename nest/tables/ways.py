@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS
+from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS, HELD
 from nest.cost.overlap import left
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Option, Ranks, Shares
@@ -55,7 +55,9 @@ class ShardedWay:
 
     def beats(self, other: ShardedWay) -> bool:
         """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
+        held = [way.option.zero == HELD for way in (self, other)]
         more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
+        more = more and held[0] == held[1]  # what is held besides may be more than what is sharded
         if not more or not all((getattr(self, name) <= getattr(other, name)).all() for name in KINDS):
             return False
         if self.option.zero == 2:
