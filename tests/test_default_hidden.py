@@ -38,7 +38,7 @@ def test_a_stage_of_one_layer_hides_half() -> None:
 
 
 def test_gathers_behind_the_step_are_not_hidden() -> None:
-    """Type 1 hides its reduce-scatter, not its all-gather; the former has 80 bytes of gradients in twice as many bits."""
+    """Type 1 hides its reduce-scatter, not its all-gather; gradients of twice as many bits have 80 bytes."""
     problem = problem_of(hides_gradients=True, copies=Copies(6, 2, 0.5))
     scattered, gathered = 0.01 + 80 / 200, 0.01 + 20 / 200
     found = syncs(judged(problem, plan_of(problem, [0, 4], 2, zeros=(1,))))
