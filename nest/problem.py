@@ -141,6 +141,8 @@ class Training:
         Whether, in a pipeline of several stages, what type 3 gathers stays for the iteration.
     sums_whole
         Whether type 1 sums all gradients on every rank, and not on each its part only.
+    splits_transfers
+        Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather it behind it.
     overlap_tax
         What computation loses to a collective that runs beside it, for each second of it.
     step_s_per_byte
@@ -161,6 +163,7 @@ class Training:
     hides_gradients: bool = False
     holds_gathered: bool = False
     sums_whole: bool = False
+    splits_transfers: bool = False
     overlap_tax: float = 0.0
     step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0

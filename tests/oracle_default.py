@@ -168,7 +168,22 @@ class Costs:
         left = self._left(summed, min(part.numerator // part.denominator, window))
         if zero in (1, 2):
             left += self._exchange(at, size, layers, ("all-gather", self.gathered))
+        left += self._ends(first, end)
         return left + self.round(self._stepped_on(layers, inner) * decimal(self.training.step_s_per_byte))
+
+    def _ends(self, first: int, end: int) -> int:
+        """Return what first and last stage take to sum the gradients of what layers copy of a table before them."""
+        table = self._table()
+        tied = sum((decimal(layer.tied_bytes) for layer in self.layers[first:end]), Fraction(0))
+        if not tied or first <= table:
+            return 0
+        last, replicas = self.outer.stages - 1, range(self.outer.replicas)
+        pairs = [self.group((self.block(0, replica), self.block(last, replica))) for replica in replicas]
+        return self.round(max(pair.seconds("all-reduce", tied * self.summed) for pair in pairs))
+
+    def _table(self) -> int:
+        graph = self.problem.graphs[self.variant]
+        return [layer.id for layer in graph.layers].index(graph.layers[0].id if graph.table is None else graph.table)
 
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
         over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
@@ -208,8 +223,11 @@ class Costs:
             max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
             for one in sources
         )
-        pairs = (self.group((here + rank, there + rank)) for rank in range(self.width))
-        return max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        pairs = [self.group((here + rank, there + rank)) for rank in range(self.width)]
+        t, gathered = self.variant.tensor, 0
+        if self.training.splits_transfers and t > 1 and not self.variant.sequence:
+            gathered, alive = self.round(self.group(tuple(range(t))).seconds("all-gather", alive)), alive / t
+        return gathered + max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
@@ -231,11 +249,9 @@ class Costs:
         """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
         kind, times = what
         groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
-        experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
-        whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
         total = 0
-        for weights, own in ((whole - experts, False), (experts, True)):
+        for weights, own in zip(self._weights(layers), (False, True), strict=True):
             slowest = Fraction(0)
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
@@ -294,7 +310,10 @@ class Costs:
 
     def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
-        return sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0)) - experts, experts
+        whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
+        once = self.layers[self._table()] in layers  # a stage that has the table needs no copies of it
+        tied = sum((decimal(layer.tied_bytes) for layer in layers), Fraction(0)) if once else 0
+        return whole - experts - tied, experts
 
     def objective(self, figures: list[Figures]) -> int:
         """Return the time of an iteration."""
@@ -316,6 +335,7 @@ def quantum(problem: Problem) -> Fraction:
         for layer in graph.layers:
             sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
             sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
+            sizes.append(decimal(layer.tied_bytes))
             for each in layer.recomputed:
                 sizes += [decimal(each.activation_bytes), decimal(each.working_bytes)]
     found = Fraction(1)

@@ -105,7 +105,9 @@ def test_what_a_file_says(path: Path) -> None:
     """Every key of preset `default` arrives where it belongs."""
     problem = read_problem(path)
     assert problem.preset == DEFAULT
-    assert problem.training == Training(0, "adam", 64, Copies(6, 2, 0.5, 1, 3), True, True, False, 0.1, 2e-12, 1e8)
+    assert problem.training == Training(
+        0, "adam", 64, Copies(6, 2, 0.5, 1, 3), True, True, False, False, 0.1, 2e-12, 1e8
+    )
     wide, narrow = Variant(2, microbatch=2), Variant(1, microbatch=2)
     assert set(problem.graphs) == {wide, narrow}
     assert (problem.recomputes(wide), problem.recomputes(narrow)) == (("none", "full"), ("none",))

@@ -72,9 +72,9 @@ GATHERS: ZeroExchanges = {
 
 def sums(training: Training) -> ZeroExchanges:
     """Return how a stage sums its gradients once per iteration."""
-    reduced, scattered = (("all-reduce", "gradients"),), (("reduce-scatter", "gradients"),)
-    found: ZeroExchanges = {0: reduced, 1: reduced if training.sums_whole else scattered, 2: (), 3: (), HELD: scattered}
-    return found
+    reduced: tuple[Exchange, ...] = (("all-reduce", "gradients"),)
+    scattered: tuple[Exchange, ...] = (("reduce-scatter", "gradients"),)
+    return {0: reduced, 1: reduced if training.sums_whole else scattered, 2: (), 3: (), HELD: scattered}
 
 
 def each_iteration(training: Training) -> ZeroExchanges:
@@ -134,7 +134,7 @@ class Exchanges:
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
-        self.tax = problem.training.overlap_tax
+        self.tax, self.splits_transfers = problem.training.overlap_tax, problem.training.splits_transfers
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
@@ -175,6 +175,21 @@ class Exchanges:
     def hop_s(self, level: int, sizes: Floats) -> Floats:
         """Return the times of transfers between two devices that a level joins."""
         return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
+
+    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return what it takes that so many bytes cross a boundary of a level, and to gather them behind it.
+
+        Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
+        the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
+        """
+        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
+            return self.hop_s(level, sizes), np.zeros_like(sizes)
+        group = self.spread(range(variant.tensor))
+        return self.hop_s(level, sizes / variant.tensor), self.seconds("all-gather", group, sizes)
+
+    def ends_s(self, level: int, sizes: Floats) -> Floats:
+        """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""
+        return self._curves(Kind.ALL_REDUCE, self._pair(level)).seconds(sizes)
 
     def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
         key = kind, where

@@ -70,13 +70,17 @@ def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extr
     again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
     inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, exchanges))
     alive, smallest = float(sum(edge.bytes for edge in graph.edges)), min([edge.bytes for edge in graph.edges] or [0])
-    hops = [exchanges.hop_s(level, np.array([float(smallest)]))[0] for level in range(problem.levels)]
+    crossing = (exchanges.crossing_s(variant, level, np.array([float(smallest)])) for level in range(problem.levels))
+    hops = [there[0] + gathered[0] for there, gathered in crossing]
     load = float(times.sum()) + again + inside + 2 * exchanges.longest_s("ring", 2, alive)
+    load += 2 * exchanges.longest_s("all-gather", variant.tensor, alive) if problem.training.splits_transfers else 0.0
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, exchanges)
     sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
     weights = sum(layer.parameter_bytes for layer in layers)
     sync = _exchanges_s(each_iteration(problem.training), copies, devices, exchanges, weights)
     sync += float(weights) * problem.training.step_s_per_byte
+    tied = sum(layer.tied_bytes for layer in layers)
+    sync += exchanges.longest_s("all-reduce", 2, float(tied) * copies.summed)
     exponent = _exponent_of_groups(layers, times, float(min(hops)), hides=problem.training.hides_gradients)
     return Extremes(load, sharding, sync, exponent)
 
@@ -145,7 +149,7 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's largest load.
 
     A stage with ``k`` layers that take any time is a sum of at most ``most * k`` rounded times of theirs, ``rest`` of
-    other layers and four of transfers, each off by half a tick, and the synchronisation by a whole one. The largest
+    other layers and eight of transfers, each off by half a tick, and the synchronisation by three. The largest
     load is at least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on
     top. What takes no time is rounded to nothing, exactly.
 
@@ -161,7 +165,7 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
     sums = np.concatenate([[0.0], np.cumsum(times[times > 0])])
     several = np.maximum(times[-1], sums) + transfer
     least = np.append(several, sums[-1])
-    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 6) / 2
+    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 11) / 2
     taking = least > 0
     if not taking.any():
         return -FINEST_EXPONENT
@@ -172,14 +176,15 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
 def _exponent_of_sum(times: Floats, transfer: float, most: int, rest: int) -> int:
     """Return the same for the sum of all loads, for any number of stages.
 
-    Every layer counts once, every stage but the first adds two transfers, and up to seven times are synchronisation and
-    the optimizer's step; what computation hides is rounded down twice.
+    Every layer counts once, every stage but the first adds two transfers, gathers behind them
+    included, and up to eight times are synchronisation and the optimizer's step; what computation hides is rounded down
+    twice.
     """
     layers = int((times > 0).sum())
     exponents = [-FINEST_EXPONENT]
     for boundaries in (0, len(times) - 1):
         least = float(times.sum()) + 2 * boundaries * transfer
         if least > 0:
-            off = (most * layers + rest + 2 * boundaries + 11) / 2
+            off = (most * layers + rest + 4 * boundaries + 12) / 2
             exponents.append(int(np.ceil(np.log10(off) - np.log10(least) - np.log10(RELATIVE_ERROR))))
     return max(exponents)

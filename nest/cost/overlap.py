@@ -43,4 +43,4 @@ def hideable(summed: Ticks, layers: Ticks) -> Ticks:
     The gradients of the layer that comes last have nothing to run beside. A stage of one layer is cut in two: what
     frameworks wait for are buckets of tensors, and not layers.
     """
-    return summed + -summed // np.maximum(layers, 2)
+    return summed + -summed // np.maximum(layers, 2)  # type: ignore[no-any-return]

@@ -74,5 +74,11 @@ def _quanta_per_byte(problem: Problem) -> int:
 
 def _sizes(layer: Layer) -> tuple[Number, ...]:
     """Return all byte counts of a layer."""
-    own = (layer.parameter_bytes, layer.activation_bytes, layer.expert_parameter_bytes, layer.working_bytes)
+    own = (
+        layer.parameter_bytes,
+        layer.activation_bytes,
+        layer.expert_parameter_bytes,
+        layer.working_bytes,
+        layer.tied_bytes,
+    )
     return own + tuple(size for each in layer.recomputed for size in (each.activation_bytes, each.working_bytes))

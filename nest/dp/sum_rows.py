@@ -60,6 +60,24 @@ class Holding(NamedTuple):
     stride: int
 
 
+class Turn(NamedTuple):
+    """What holds for all ways to shard a stage in one place.
+
+    Parameters
+    ----------
+    flying
+        Microbatches in flight.
+    ends
+        Ticks of each stage to sum the gradients of its copies of a table.
+    allowed
+        Which stages side constraints leave.
+    """
+
+    flying: int
+    ends: Ints
+    allowed: np.ndarray
+
+
 class Way(NamedTuple):
     """How a stage shards, and what how many layers recompute: a place in `GroupedTables.repeating` from 1, or 0."""
 
@@ -147,19 +165,21 @@ class SumRows:
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         admitted = self.masks.at(step.role, step.start, self.stride)
         allowed = band.valid if admitted is None else band.valid & admitted
+        ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step.site.holders)):
-            self._consider(found, step.flying, at, each, allowed)
+            self._consider(found, Turn(step.flying, ends, allowed), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def _consider(self, found: StageTables, flying: int, at: int, way: ShardedWay, allowed: np.ndarray) -> None:
+    def _consider(self, found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
         """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
+        flying, ends, allowed = turn
         if found.load.max(where=allowed, initial=0) < int(way.least.min()):
             return
-        own, waits = self.band.own(way), self.band.waits(way)
+        own, waits = self.band.own(way), self.band.waits(way) + ends
         may = allowed & (waits <= self.most_sync)
         may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
         if not may.any():
@@ -200,10 +220,10 @@ class SumRows:
         """
         tables = []
         for step in self.steps:
-            sync = np.full(self.band.valid.shape, NEVER, dtype=np.int64)
+            sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
             for each in self.ways(step.site.holders):
                 fits = self.band.least_need(each.option, step.flying)
-                np.minimum(sync, self.band.waits(each), out=sync, where=fits)
+                np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
             tables.append(sync)
         return self._least_most(tables)
 

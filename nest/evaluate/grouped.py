@@ -191,15 +191,17 @@ class _Stage:
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
         load = forward + backward + sharding
-        return StageFigures(load, forward, backward, sharding, sync + step, self._memory(), levels, step)
+        memory, stepping = self._memory()
+        return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
 
     def _hops(self, boundary: int, cut: int) -> list[tuple[int, int]]:
         """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
             return [(0, 0)] * walk.plan.replicas
-        levels, size = walk.levels(boundary), np.array([walk.alive(cut)])
-        ticks = {each: walk.ticks(walk.exchanges.hop_s(each, size)) for each in set(levels.ravel().tolist())}
+        levels, size, variant = walk.levels(boundary), np.array([walk.alive(cut)]), walk.plan.variant
+        crossing = {each: walk.exchanges.crossing_s(variant, each, size) for each in set(levels.ravel().tolist())}
+        ticks = {each: sum(map(walk.ticks, times)) for each, times in crossing.items()}
         return [max((ticks[each], each) for each in row) for row in levels.tolist()]
 
     def _passes(self, block: int) -> tuple[int, int]:
@@ -229,7 +231,10 @@ class _Stage:
             return int(left(sum(self._behind), self._backward, walk.hidden))
         total = 0
         for at, layer in enumerate(self.layers):
-            ahead, window = self._exchanged(FORWARD, [layer]), self._pass(at, "forward", block) if at else 0
+            ahead, window = (
+                self._exchanged(FORWARD, self._weights([layer])),
+                self._pass(at, "forward", block) if at else 0,
+            )
             total += int(left(ahead, window, walk.hidden))
             window = self._pass(at, "backward", block) + self._again(at, block)
             total += int(left(self._behind[at], window, walk.hidden))
@@ -238,10 +243,25 @@ class _Stage:
     def _sync(self) -> int:
         """Return what is left of exchanges once per iteration, the sums of gradients beside the last backward pass."""
         factor = self.walk.problem.preset.sync_factor
-        summed = self._exchanged(sums(self.walk.problem.training), self.layers, factor) + self._across()
+        summed = self._exchanged(sums(self.walk.problem.training), self._held, factor) + self._across()
         window = max(self._backward - sum(self._behind), 0)
         window = min(int(hideable(summed, len(self.layers))), window)
-        return int(left(summed, window, self.walk.hidden)) + self._exchanged(GATHERS, self.layers, factor)
+        once = int(left(summed, window, self.walk.hidden)) + self._exchanged(GATHERS, self._held, factor)
+        return once + self._ends()
+
+    def _ends(self) -> int:
+        """Return what it takes to sum the gradients of copies of a table, between the first stage and the last."""
+        walk, last = self.walk, len(self.walk.plan.stages) - 1
+        tied = sum(walk.quanta(layer.tied_bytes) for layer in self.layers)
+        if not tied or self._has_table:
+            return 0
+        size = np.array([walk.bytes(tied) * self._times_sent("gradients")])
+        levels = set(walk.problem.cluster.spans(walk.blocks(0), walk.blocks(last)).tolist())
+        return max(walk.ticks(walk.exchanges.ends_s(level, size)) for level in levels)
+
+    @property
+    def _has_table(self) -> bool:
+        return self.first <= self.walk.graph.table_place < self.end
 
     def _step(self) -> int:
         """Return the ticks of the optimizer's step."""
@@ -251,7 +271,7 @@ class _Stage:
     @property
     def _stepped_on(self) -> int:
         """Quanta of weights whose state a device holds."""
-        parts = zip(self._weights(self.layers), self._degrees, strict=True)
+        parts = zip(self._held, self._degrees, strict=True)
         return sum(stepped_on(weights, self.zero, ranks) for weights, ranks in parts)
 
     @property
@@ -267,7 +287,7 @@ class _Stage:
     @cached_property
     def _behind(self) -> tuple[int, ...]:
         """What each layer exchanges for the backward pass of a microbatch, whether it is hidden or not."""
-        return tuple(self._exchanged(BACKWARD, [layer]) for layer in self.layers)
+        return tuple(self._exchanged(BACKWARD, self._weights([layer])) for layer in self.layers)
 
     def _weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
         """Return quanta of dense weights, and of the experts' on each device."""
@@ -277,10 +297,17 @@ class _Stage:
             whole += self.walk.quanta(layer.parameter_bytes)
         return whole - experts, experts
 
-    def _exchanged(self, by_type: ZeroExchanges, layers: Iterable[Layer], factor: float = 1.0) -> int:
-        """Return what the ranks that hold copies exchange, each time rounded by itself."""
+    @cached_property
+    def _held(self) -> tuple[int, int]:
+        """The same of the stage, which holds a table once that several of its layers use."""
+        dense, experts = self._weights(self.layers)
+        tied = sum(self.walk.quanta(layer.tied_bytes) for layer in self.layers) if self._has_table else 0
+        return dense - tied, experts
+
+    def _exchanged(self, by_type: ZeroExchanges, held: tuple[int, int], factor: float = 1.0) -> int:
+        """Return what the ranks that hold copies exchange of dense weights and experts', each rounded by itself."""
         total = 0
-        for weights, groups in zip(self._weights(layers), self._groups, strict=True):
+        for weights, groups in zip(held, self._groups, strict=True):
             for kind, part in by_type[self.zero]:
                 size = self.walk.bytes(weights) * self._times_sent(part)
                 total += self._slowest(kind, groups.within, size, factor)
@@ -289,7 +316,7 @@ class _Stage:
     def _across(self) -> int:
         """Return what the groups that each share the weights between them take to sum their shares of the gradients."""
         total = 0
-        for weights, groups, degree in zip(self._weights(self.layers), self._groups, self._degrees, strict=True):
+        for weights, groups, degree in zip(self._held, self._groups, self._degrees, strict=True):
             if groups.across:
                 shard = self.walk.bytes(weights) * self._times_sent("gradients") / degree
                 total += self._slowest("all-reduce", groups.across, shard, self.walk.problem.preset.sync_factor)
@@ -315,12 +342,12 @@ class _Stage:
         """Over how many ranks dense weights are spread, and an expert's."""
         return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
 
-    def _memory(self) -> int:
-        """Return quanta on each device: at the peak of a backward pass, or while the optimizer makes its step."""
+    def _memory(self) -> tuple[int, int]:
+        """Return quanta on each device, and by how many those of the optimizer's step are more than a backward pass's."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)
-            for weights, ranks in zip(self._weights(self.layers), self._degrees, strict=True)
+            for weights, ranks in zip(self._held, self._degrees, strict=True)
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
         held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
@@ -330,7 +357,8 @@ class _Stage:
         peak = max(sum(both) for both in zip(kept, moments, strict=True))
         flying = (in_flight(microbatches, stages - self.at) - 1) * kept[-1] + peak
         overhead = walk.quanta(walk.problem.training.overhead_bytes)
-        return held + max(flying, walk.copies.stepped * self._stepped_on) + overhead
+        stepping = max(walk.copies.stepped * self._stepped_on - flying, 0)
+        return held + flying + stepping + overhead, stepping
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""

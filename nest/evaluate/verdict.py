@@ -53,6 +53,8 @@ class StageFigures:
         What the transfers and collectives of the slowest replica cross.
     step
         Of ``sync``, the optimizer's step.
+    stepping
+        Of ``memory``, what the step takes more than the microbatches in flight.
     """
 
     load: int
@@ -63,6 +65,7 @@ class StageFigures:
     memory: int
     levels: Levels
     step: int = 0
+    stepping: int = 0
 
 
 @dataclass(frozen=True, slots=True)

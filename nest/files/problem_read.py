@@ -60,6 +60,7 @@ def _training(table: TrainingTable) -> Training:
         hides_gradients=table.hides_gradients,
         holds_gathered=table.holds_gathered,
         sums_whole=table.sums_whole,
+        splits_transfers=table.splits_transfers,
         overlap_tax=table.overlap_tax,
         step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,

@@ -16,6 +16,9 @@ from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
 from nest.problem import RECOMPUTE, Choices, Problem, Training
 
+SWITCHES = ("hides_gradients", "holds_gathered", "sums_whole", "splits_transfers")
+"""What a training does or does not."""
+
 
 def write_problem(problem: Problem, path: str | Path) -> None:
     """Write a problem in our format, whole or not at all.
@@ -60,7 +63,7 @@ def _training(training: Training) -> Values:
     values["optimizer"] = training.optimizer
     if training.copies is not None:
         values["copies"] = dict(training.copies.figures)
-    values |= {name: True for name in ("hides_gradients", "holds_gathered", "sums_whole") if getattr(training, name)}
+    values |= {name: True for name in SWITCHES if getattr(training, name)}
     for name in ("overlap_tax", "step_s_per_byte"):
         if getattr(training, name):
             values[name] = float(getattr(training, name))

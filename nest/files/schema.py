@@ -107,6 +107,7 @@ class TrainingTable(Table):
     hides_gradients: Switch = False
     holds_gathered: Switch = False
     sums_whole: Switch = False
+    splits_transfers: Switch = False
     overlap_tax: Part = 0.0
     step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0
@@ -189,7 +190,8 @@ class RecomputedTable(Table):
 class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
-    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise.
+    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
+    its weights is a copy of those of the model's ``table``.
     """
 
     forward_s: Seconds
@@ -199,6 +201,7 @@ class CostRow(VariantKeys, kw_only=True):
     output_bytes: Bytes | UnsetType = UNSET
     expert_parameter_bytes: Bytes = 0
     working_bytes: Bytes = 0
+    tied_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
         default_factory=list
@@ -233,13 +236,15 @@ class EdgeTable(Table):
 class ModelTable(Table):
     """The model: its layers, the costs of each kind under each variant, and the tensors between layers.
 
-    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it.
+    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it. Layers may
+    use the weights of one again, the ``table``.
     """
 
     layers: Annotated[list[LayerRun], Meta(min_length=1, description="a list of layers, at least one")]
     costs: Annotated[list[CostRow], Meta(min_length=1, description="a list of cost rows, at least one")]
     skips: Annotated[list[EdgeTable], Meta(description="a list of edges")] = field(default_factory=list)
     edges: Annotated[list[EdgeTable], Meta(description="a list of edges")] | UnsetType = UNSET
+    table: LayerName | UnsetType = UNSET
 
 
 class ProblemFile(Table):

@@ -71,7 +71,15 @@ def _training(training: Training) -> dict[str, object]:
     figures: dict[str, object] = {batch: getattr(training, batch), "optimizer": training.optimizer}
     if training.copies is not None:
         figures["copies"] = training.copies.figures
-    names = ("hides_gradients", "holds_gathered", "sums_whole", "overlap_tax", "step_s_per_byte", "overhead_bytes")
+    names = (
+        "hides_gradients",
+        "holds_gathered",
+        "sums_whole",
+        "splits_transfers",
+        "overlap_tax",
+        "step_s_per_byte",
+        "overhead_bytes",
+    )
     return figures | {name: getattr(training, name) for name in names if getattr(training, name)}
 
 

@@ -57,6 +57,9 @@ class GroupedBand:
         self._end = np.minimum(self.end, tables.layers)
         self.work, self.backward = map(self.sums, (tables.work, tables.backward))
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
+        has_table = (rows <= tables.table) & (tables.table < self._end)
+        self._tied = np.where(has_table, 0, self.sums(tables.tied))
+        self.dense -= np.where(has_table, self.sums(tables.tied), 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
         self._states: dict[tuple[Ranks, int], Ints] = {}
@@ -104,7 +107,12 @@ class GroupedBand:
         summed, count = self.spread_out(way.summed), np.arange(1, self.depth + 1)
         window = np.maximum(self.backward - self.sums(way.behind), 0)
         window = np.minimum(hideable(summed, count), window)
-        return left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
+        waits: Ints = left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
+        return waits
+
+    def ends(self, levels: tuple[int, ...]) -> Ints:
+        """Ticks of each stage to sum the gradients of its copies of a table."""
+        return self.tables.summed_ends(levels, self._tied)
 
     def spread_out(self, values: Ints) -> Ints:
         """Return values of pairs of `loads_of_weights` as values of stages."""

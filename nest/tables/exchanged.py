@@ -49,7 +49,7 @@ def exchanged_anywhere(
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
     sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
     inside = variant.context * variant.expert, variant.context
-    for own, (weights, ranks) in enumerate(zip((tables.dense, tables.expert), inside, strict=True)):
+    for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
@@ -105,7 +105,7 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     scattering = {
         (tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero in SCATTERING
     }
-    for own, weights in enumerate((tables.dense, tables.expert)):
+    for own, weights in enumerate((tables.least_dense, tables.expert)):
         whole = weights.sum(keepdims=True)
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
         if scattering and all(way.zero in SCATTERING for way in ways):

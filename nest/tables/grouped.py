@@ -54,10 +54,13 @@ class Site(NamedTuple):
         Levels of its boundaries, in all replicas.
     holders
         Where its replicas are.
+    ends
+        Levels that join the first stage of a replica to the last, in all replicas.
     """
 
     pairs: tuple[Pair, ...]
     holders: Holders
+    ends: tuple[int, ...]
 
 
 class GroupedTables:
@@ -78,6 +81,8 @@ class GroupedTables:
         Millionths of exchanges that computation hides, see `nest.cost.overlap`.
     dense, expert, activations, working
         Quanta of each layer without recomputation.
+    tied, table
+        Quanta of dense weights that are a copy of those of the layer in this place.
     kinds, repeating
         What a stage may recompute, and what layers take then.
     devices, capacity
@@ -94,6 +99,7 @@ class GroupedTables:
         self.dense = self._quanta([layer.parameter_bytes for layer in layers]) - self.expert
         self.activations = self._quanta([layer.activation_bytes for layer in layers])
         self.working = self._quanta([layer.working_bytes for layer in layers])
+        self.tied, self.table = self._quanta([layer.tied_bytes for layer in layers]), self.graph.table_place
         self.filters, self.copies = Filters(problem), training.held
         self.devices = self.filters.devices
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
@@ -165,8 +171,8 @@ class GroupedTables:
         if level not in self._hops:
             ticks = np.zeros(self.layers + 1, dtype=np.int64)
             if level != NO_BOUNDARY:
-                seconds = self.exchanges.hop_s(level, self.bytes_of(self.alive))
-                ticks[1:-1] = self.scale.time.ticks_array(seconds)[1:-1]
+                crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
+                ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)
             self._hops[level] = ticks
         return self._hops[level]
 
@@ -191,7 +197,10 @@ class GroupedTables:
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
         places = (first % self.problem.cluster.period).tolist()
-        return tuple(Site(seen, Holders(place, stride, replicas)) for seen, place in zip(pairs, places, strict=True))
+        ends = tuple(sorted(set(self.problem.cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
+        return tuple(
+            Site(seen, Holders(place, stride, replicas), ends) for seen, place in zip(pairs, places, strict=True)
+        )
 
     def places(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Ints, int]:
         """Return where the stages of replica 0 start, and the stride of the replicas."""
@@ -267,6 +276,12 @@ class GroupedTables:
             ticks += self._slowest("all-reduce", across, shard, self.problem.preset.sync_factor)
         return ticks
 
+    def summed_ends(self, levels: tuple[int, ...], tied: Ints) -> Ints:
+        """Ticks to sum the gradients of so many quanta between first and last stage, in the slowest replica."""
+        sizes = self.bytes_of(tied) * self.times("gradients")
+        each = [self.scale.time.ticks_array(self.exchanges.ends_s(level, sizes)) for level in levels]
+        return np.maximum.reduce(each) if each else np.zeros_like(tied)
+
     def step(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
         """Ticks of the optimizer's step of stages of so many quanta of weights."""
         seconds = self.bytes_of(self.stepped_on(ranks, zero, dense, expert)) * self.problem.training.step_s_per_byte
@@ -305,7 +320,7 @@ class GroupedTables:
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
             for weights, inside in zip(
-                (self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
+                (self.least_dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
             ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
@@ -315,10 +330,15 @@ class GroupedTables:
 
     def least_state(self, option: Option) -> Ints:
         """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
-        parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
+        parts = zip((self.least_dense, self.expert), self.ranks(option.together), strict=True)
         dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
         least: Ints = np.maximum(dense + expert - (4 if option.zero else 0), 0)
         return least
+
+    @cached_property
+    def least_dense(self) -> Ints:
+        """Quanta of dense weights that each layer adds to a stage at least."""
+        return self.dense - self.tied
 
     @cached_property
     def least_kept(self) -> Ints:
@@ -342,7 +362,9 @@ class GroupedTables:
         ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
         least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
         peak = self.whole(ranks, option.zero) + least
-        return held + np.maximum(peak, copies.stepped * self.stepped_on(ranks, option.zero, self.dense, self.expert))
+        stepping = copies.stepped * self.stepped_on(ranks, option.zero, self.dense, self.expert)
+        need: Ints = held + np.maximum(peak, stepping)
+        return need
 
     def deepest_within(self, load: int) -> int:
         """Most layers that a stage of at most ``load`` ticks can hold."""

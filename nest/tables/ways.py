@@ -82,9 +82,10 @@ def way_of(tables: GroupedTables, option: Option, shares: Shares, weights: tuple
     shown = left(ahead, tables.forward, hidden)
     extra = shown + left(behind, tables.backward, hidden) if zero == 3 else np.zeros_like(behind)
     least = extra if zero == 3 else np.maximum(left(behind, behind, hidden) - 1, 0)
-    summed = sum(tables.summed(shares, zero, part, each) for part, each in enumerate(weights))
-    rest = sum(tables.once(GATHERS, shares, zero, part, each) for part, each in enumerate(weights))
-    rest = rest + tables.step(shares.ranks, zero, *weights)
+    summed, rest = np.zeros_like(weights[0]), tables.step(shares.ranks, zero, *weights)
+    for part, each in enumerate(weights):
+        summed += tables.summed(shares, zero, part, each)
+        rest += tables.once(GATHERS, shares, zero, part, each)
     again = _again(tables, zero, behind)
     whole = tables.whole(shares.ranks, zero)
     return ShardedWay(option, shares.ranks, extra, least, ahead - shown, behind, again, summed, rest, whole)
