@@ -26,13 +26,13 @@ class Layout:
     virtual
         Chunks of each under the interleaved schedule; 1 without.
     zero
-        What is spread over the ranks that hold the same parameters, as in `Sharding`.
+        What is spread over the ranks that hold the same parameters: ZeRO type 0 to 3.
     layers
         Blocks that count as layers in each stage; empty for as equal as it goes.
     recompute
         What layers compute again.
     recomputed
-        How many layers of each stage do so, the last of them; empty for all.
+        How many layers of each stage do so, the first of them; empty for all.
     offloaded
         Share of each stage's optimizer state that is in the memory of the host; empty for none.
     reserve

@@ -343,7 +343,7 @@ class _Stage:
         return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
 
     def _memory(self) -> tuple[int, int]:
-        """Return quanta on each device, and by how many those of the optimizer's step are more than a backward pass's."""
+        """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)

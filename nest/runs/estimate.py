@@ -67,9 +67,13 @@ class _Estimated:
 
     def _time(self, at: int, parts: LoadParts) -> StageTime:
         seconds, stage = self.evaluation.scale.time.seconds, self.pipeline.stages[at]
-        ticks = (stage.forward, stage.backward, stage.recompute, stage.receive + stage.receive_gradient)
-        exposed = parts.tensor + parts.context + parts.expert + parts.sharding
-        return StageTime(*map(seconds, ticks), seconds(exposed))
+        return StageTime(
+            forward=seconds(stage.forward),
+            backward=seconds(stage.backward),
+            repeated=seconds(stage.recompute),
+            transfer=seconds(stage.receive + stage.receive_gradient),
+            exposed=seconds(parts.tensor + parts.context + parts.expert + parts.sharding),
+        )
 
     def _memory(self) -> list[StageMemory]:
         given = self.given
