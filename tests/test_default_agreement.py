@@ -53,6 +53,15 @@ def test_small(seed: int) -> None:
     check(random_problem(seed, SMALL))
 
 
+@pytest.mark.parametrize("seed", range(3000, 3040))
+def test_numbers_of_layers_that_recompute(seed: int) -> None:
+    """So many layers of each stage do, or all that can, and where nothing may be kept, one kind has to."""
+    problem = random_problem(seed, SMALL)
+    known = frozenset(kind for graph in problem.graphs.values() for kind in graph.recomputes)
+    kinds = known if known and seed % 2 else None
+    check(problem.with_choices(stage_recompute=kinds, recomputed=frozenset({1 + seed % 3}), hybrid=seed % 5 > 0))
+
+
 @pytest.mark.parametrize("seed", range(1000, 1025))
 def test_figures_that_are_no_short_decimals(seed: int) -> None:
     """Figures of any length: no worse than the reference's plan, to the tick."""

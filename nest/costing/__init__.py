@@ -1,7 +1,7 @@
 """What training costs: seconds, bytes and collectives of each layer on a device.
 
-Nothing here chooses a plan, or prices one. `layer_costs` prices every block of a model under a `Setting`; `nest.runs` poses
-problems of them, whose plans the judge prices. Constants are in `efficiency`, and nowhere else.
+Nothing here chooses a plan, or prices one. `layer_costs` prices every block of a model under a `Setting`; `nest.runs`
+poses problems of them, whose plans the judge prices. Constants are in `efficiency`, and nowhere else.
 """
 
 from nest.costing.efficiency import Efficiency, efficiency_of

@@ -36,14 +36,11 @@ def state_bytes(job: Job, stage: int) -> tuple[int, int]:
     """Return the bytes of weights and of Adam's moments that a rank of a stage holds, by `nest.costing`."""
     shape, part = job.shape, job.shape.stages[stage]
     costs = _costs(job, fused=True)[part.first : part.end]  # whose head has a table of its own
-    recipe, held = recipe_named("fp32"), [0, 0]
+    recipe, held, sharing = recipe_named("fp32"), [0, 0], shape.sharing(stage)
     for place, since in enumerate((3, 1)):
         zero = part.zero if part.zero >= since else 0
-        for count, ranks in (
-            (sum(cost.parameters.dense for cost in costs), shape.copies),
-            (sum(cost.parameters.expert for cost in costs), shape.replicas * shape.context),
-        ):
-            held[place] += stepped_on(count, zero, ranks)
+        counts = (sum(cost.parameters.dense for cost in costs), sum(cost.parameters.expert for cost in costs))
+        held[place] = sum(stepped_on(count, zero, ranks) for count, ranks in zip(counts, sharing, strict=True))
     return int(recipe.weights) * held[0], int(recipe.moments) * held[1]
 
 

@@ -176,7 +176,10 @@ class GroupedBand:
         key = at, option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._repeats:
             tables, whole = self.tables, self.tables.whole(ranks, option.zero)
-            self._repeats[key] = Repeats(tables.repeating[at], tables.activations, tables.working + whole, whole)
+            allowed = tables.problem.choices.recomputed
+            self._repeats[key] = Repeats(
+                tables.repeating[at], tables.activations, tables.working + whole, whole, allowed
+            )
         return self._repeats[key]
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
