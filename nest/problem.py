@@ -76,21 +76,50 @@ class Copies:
     optimizer
         Master copy and moments.
     gradients
-        Also what gradients take on the wire.
+        As they are accumulated.
+    gathered
+        Weights that are gathered, on the wire and while they are in use: less than 1 where they are stored in more bits
+        than they are computed with.
+    reduced
+        Gradients on the wire; None for as many bytes as they are held in.
+    stepped
+        What the optimizer's step takes besides of each weight whose state a device holds.
     """
 
     optimizer: int
     gradients: int = 1
+    gathered: Number = 1
+    reduced: Number | None = None
+    stepped: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("optimizer", "gradients"):
+        for name in ("optimizer", "gradients", "stepped"):
             if not 0 <= getattr(self, name) <= MOST_COPIES:
                 what = f"{getattr(self, name)}"
                 raise InvalidProblem(f"training.copies.{name}", what, f"give a whole number from 0 to {MOST_COPIES}")
+        for name, sent in (("gathered", self.gathered), ("reduced", self.summed)):
+            if not 0 <= sent <= MOST_COPIES or sent * PARTS % 1:
+                remedy = f"give a multiple of 1/{PARTS} from 0 to {MOST_COPIES}"
+                raise InvalidProblem(f"training.copies.{name}", f"{sent}", remedy)
+
+    @property
+    def figures(self) -> dict[str, Number]:
+        """Optimizer and gradients, and the others where they are not as they mostly are."""
+        usual = {"gathered": 1, "reduced": None, "stepped": 0}
+        further = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return {"optimizer": self.optimizer, "gradients": self.gradients} | further
+
+    @property
+    def summed(self) -> Number:
+        """What gradients take on the wire."""
+        return self.gradients if self.reduced is None else self.reduced
 
 
 MOST_COPIES = 64
 """Bytes of one kind for each byte of weights, at most."""
+
+PARTS = 64
+"""Bytes on the wire come in so many parts of a byte of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +136,18 @@ class Training:
         Sequences of an iteration; 0 where microbatches are given instead.
     copies
         What a device holds of each weight; None for what `OPTIMIZER_COPIES` says and gradients as large as weights.
-    sync_overlap
-        Part of the gradient synchronisation that runs beside computation.
+    hides_gradients
+        Whether the holders of weights exchange them, and their gradients, while computation goes on.
+    holds_gathered
+        Whether, in a pipeline of several stages, what type 3 gathers stays for the iteration.
+    sums_whole
+        Whether type 1 sums all gradients on every rank, and not on each its part only.
+    splits_transfers
+        Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather it behind it.
     overlap_tax
         What computation loses to a collective that runs beside it, for each second of it.
+    step_s_per_byte
+        Seconds of the optimizer's step for each byte of weights whose state a device holds.
     overhead_bytes
         What framework and communication take of every device.
 
@@ -124,8 +161,12 @@ class Training:
     optimizer: Optimizer = "sgd"
     global_batch: int = 0
     copies: Copies | None = None
-    sync_overlap: float = 0.0
+    hides_gradients: bool = False
+    holds_gathered: bool = False
+    sums_whole: bool = False
+    splits_transfers: bool = False
     overlap_tax: float = 0.0
+    step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0
 
     def __post_init__(self) -> None:
@@ -139,11 +180,11 @@ class Training:
             )
         if getattr(self, given[0]) < 1:
             raise InvalidProblem(f"training.{given[0]}", f"{getattr(self, given[0])}", "give at least 1")
-        for name in ("sync_overlap", "overlap_tax"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a part from 0 to 1")
-        if not 0 <= self.overhead_bytes < inf:
-            raise InvalidProblem("training.overhead_bytes", f"{self.overhead_bytes!r}", "give a finite number from 0")
+        if not 0 <= self.overlap_tax <= 1:
+            raise InvalidProblem("training.overlap_tax", f"{self.overlap_tax!r}", "give a part from 0 to 1")
+        for name in ("step_s_per_byte", "overhead_bytes"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a finite number from 0")
 
     @property
     def held(self) -> Copies:

@@ -105,10 +105,10 @@ def test_routed_activations_do_not_shrink_with_more_expert_ranks() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_known_costs_change_nothing(family: str) -> None:
     """Blocks that are known from another expert width cost what they cost alone; those with experts are not taken."""
-    model, known = small(family), {}
+    model, known = small(family), dict[tuple[int, int, Setting], LayerCost]()
     for expert in (1, 2, 4) if family == "moe" else (1, 2):
         setting = replace(PLAIN, expert=expert, flash=True)
-        assert layer_costs(model, A100, setting, known) == layer_costs(model, A100, setting)
+        assert layer_costs(model, A100, setting, known=known) == layer_costs(model, A100, setting)
     assert known
 
 

@@ -17,6 +17,7 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Problem, Training, Variant
 from nest.report.space import plans_of
+from nest.tables import prefix
 from nest.tables.repeated import RangeMost, Repeating, Repeats, Stages
 from nest.units import NEVER
 
@@ -37,15 +38,18 @@ def test_fewest_layers(seed: int) -> None:
     repeats = Repeats(repeating, kept, working + whole, whole)
     for flying in (1, 2, 5):
         found = repeats.fewest(stages, flying)
-        added = repeats.added(stages.first, found)
+        added = repeats.added(prefix(ticks[able]), stages.first, found)
         for at, (first, end) in enumerate(runs.tolist()):
             places = [place for place in range(first, end) if able[place]]
             best = 0
             for number in range(len(places), 0, -1):
                 repeated = places[:number]
                 held = sum(again[0][v] if v in repeated else kept[v] for v in range(first, end))
-                most = max(whole[v] + (again[1][v] if v in repeated else working[v]) for v in range(first, end))
-                best = number if flying * held + most <= stages.room[at] else best
+                peak = most = 0
+                for v in range(first, end):  # of the microbatch that goes backward, layers behind have freed their part
+                    peak += again[0][v] if v in repeated else kept[v]
+                    most = max(most, peak + whole[v] + (again[1][v] if v in repeated else working[v]))
+                best = number if (flying - 1) * held + most <= stages.room[at] else best
             assert found[at] == best
             assert added[at] == (sum(ticks[v] for v in places[:best]) if best else NEVER)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nest.cluster import Level
-from nest.costing import LayerCost, Layout, framework_named, layer_costs, recipe_named
+from nest.costing import LayerCost, Layout, Recipe, framework_named, layer_costs, recipe_named
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.families import Architecture, Hyperparameters, describe, from_hyperparameters
@@ -201,10 +201,13 @@ def test_copies_and_overlaps_follow_recipe_and_framework() -> None:
     assert training.copies is not None
     assert (training.copies.optimizer, training.copies.gradients) == (6, 2)
     assert (training.overhead_bytes, training.global_batch) == (2**30, 32)
-    assert 0 < training.sync_overlap < 1
-    assert problem_of(run_of(GPT, framework=framework_named("megatron-2021"))).problem.training.sync_overlap == 0
-    with pytest.raises(InvalidProblem, match="recipe: 'amp' sends other bytes than it holds"):
-        problem_of(run_of(GPT, recipe=recipe_named("amp")))
+    assert training.hides_gradients
+    assert not problem_of(run_of(GPT, framework=framework_named("megatron-2021"))).problem.training.hides_gradients
+    assert training.step_s_per_byte == pytest.approx(25 / (0.75 * cluster_named("dgx-h100:16").device.hbm_bytes_per_s))
+    amp = problem_of(run_of(GPT, recipe=recipe_named("amp"))).problem.training.held
+    assert (amp.optimizer, amp.gradients, amp.gathered, amp.summed) == (2, 1, 0.5, 1)
+    with pytest.raises(InvalidProblem, match="recipe: 'odd' holds no whole multiple of the weights"):
+        problem_of(run_of(GPT, recipe=Recipe("odd", 2, 3, 4, 8)))
 
 
 def answer(run: Run) -> Result:

@@ -7,7 +7,7 @@ Sizes are arrays, also where there is one, so that all callers get the same floa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, TypeAlias
@@ -19,7 +19,7 @@ from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
 from nest.graph import Axis, Collective, CollectiveKind
-from nest.problem import Problem, Variant
+from nest.problem import Problem, Training, Variant
 from nest.units import Floats, Ints
 
 Part: TypeAlias = Literal["weights", "gradients"]
@@ -27,25 +27,61 @@ Part: TypeAlias = Literal["weights", "gradients"]
 
 Exchange: TypeAlias = tuple[CollectiveKind, Part]
 
-EACH_MICROBATCH: dict[int, tuple[Exchange, ...]] = {
+ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
+"""What is exchanged, by ZeRO type."""
+
+HELD = 4
+"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
+
+So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
+closely. What is exchanged is that of type 1.
+"""
+
+
+def exchanging_type(zero: int, stages: int, training: Training) -> int:
+    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
+    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
+
+
+FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),), HELD: ()}
+"""What a layer exchanges for the forward pass of each microbatch."""
+
+BACKWARD: ZeroExchanges = {
     0: (),
     1: (),
     2: (("reduce-scatter", "gradients"),),
-    3: (("all-gather", "weights"), ("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    3: (("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    HELD: (),
 }
-"""What a layer exchanges for each microbatch, by ZeRO type.
+"""What it exchanges for the backward pass.
 
 Nobody keeps gradients that are sharded, so that each microbatch scatters them (types 2 and 3); weights that are sharded
 are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.02054), sections 5 and 7.
 """
 
-EACH_ITERATION: dict[int, tuple[Exchange, ...]] = {
-    0: (("all-reduce", "gradients"),),
-    1: (("reduce-scatter", "gradients"), ("all-gather", "weights")),
+EACH_MICROBATCH: ZeroExchanges = {zero: FORWARD[zero] + BACKWARD[zero] for zero in FORWARD}
+"""What it exchanges for each microbatch."""
+
+GATHERS: ZeroExchanges = {
+    0: (),
+    1: (("all-gather", "weights"),),
     2: (("all-gather", "weights"),),
     3: (),
+    HELD: (("all-gather", "weights"),),
 }
-"""What a stage exchanges once per iteration, by ZeRO type."""
+"""What a stage gathers once per iteration, behind the optimizer's step."""
+
+
+def sums(training: Training) -> ZeroExchanges:
+    """Return how a stage sums its gradients once per iteration."""
+    reduced: tuple[Exchange, ...] = (("all-reduce", "gradients"),)
+    scattered: tuple[Exchange, ...] = (("reduce-scatter", "gradients"),)
+    return {0: reduced, 1: reduced if training.sums_whole else scattered, 2: (), 3: (), HELD: scattered}
+
+
+def each_iteration(training: Training) -> ZeroExchanges:
+    """Return what a stage exchanges once per iteration."""
+    return {zero: each + GATHERS[zero] for zero, each in sums(training).items()}
 
 
 def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
@@ -83,11 +119,6 @@ def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
     return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
-def sync_left(problem: Problem) -> float:
-    """Return the part of the synchronisation that no computation hides, as the preset counts it."""
-    return (1 - problem.training.sync_overlap) * problem.preset.sync_factor
-
-
 class Exchanges:
     """Times on the network of a problem.
 
@@ -105,7 +136,7 @@ class Exchanges:
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
-        self.tax = problem.training.overlap_tax
+        self.tax, self.splits_transfers = problem.training.overlap_tax, problem.training.splits_transfers
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
@@ -146,6 +177,21 @@ class Exchanges:
     def hop_s(self, level: int, sizes: Floats) -> Floats:
         """Return the times of transfers between two devices that a level joins."""
         return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
+
+    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return what it takes that so many bytes cross a boundary of a level, and to gather them behind it.
+
+        Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
+        the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
+        """
+        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
+            return self.hop_s(level, sizes), np.zeros_like(sizes)
+        group = self.spread(range(variant.tensor))
+        return self.hop_s(level, sizes / variant.tensor), self.seconds("all-gather", group, sizes)
+
+    def ends_s(self, level: int, sizes: Floats) -> Floats:
+        """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""
+        return self._curves(Kind.ALL_REDUCE, self._pair(level)).seconds(sizes)
 
     def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
         key = kind, where

@@ -7,7 +7,7 @@ or coarser than they could be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from nest.cluster import Cluster
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange, Exchanges, axis_group
+from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group, each_iteration
 from nest.graph import Collective, CollectiveKind, Layer, LayerGraph
 from nest.problem import Copies, Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
@@ -60,10 +60,11 @@ class _Reach:
         """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
         return max(each.longest_s(kind, count, size, within) for each in self._slow)
 
-    def least_hop_s(self, size: float) -> float:
-        """Return a time that every transfer takes."""
+    def least_crossing_s(self, variant: Variant, size: float) -> float:
+        """Return a time that every transfer between two stages takes."""
         sizes, levels = np.array([size]), range(len(self._fast[0].cluster.levels))
-        return min(float(each.hop_s(level, sizes)[0]) for each in self._fast for level in levels)
+        times = (each.crossing_s(variant, level, sizes) for each in self._fast for level in levels)
+        return min(float(there[0]) + float(gathered[0]) for there, gathered in times)
 
 
 def _of_levels(problem: Problem, graph: LayerGraph) -> Extremes:
@@ -94,15 +95,20 @@ def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     layers, copies = graph.layers, problem.training.held
     times = np.array([layer.forward_s + layer.backward_s for layer in layers])
     again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
-    nested = problem.unnested(variant) is None
+    training, nested = problem.training, problem.unnested(variant) is None
     inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
-    smallest = min([edge.bytes for edge in graph.edges] or [0])
-    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, _most_alive(graph))
+    smallest, alive = min([edge.bytes for edge in graph.edges] or [0]), _most_alive(graph)
+    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
+    load += 2 * reach.longest_s("all-gather", variant.tensor, alive) if training.splits_transfers else 0.0
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
     sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
     dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))
-    sync = _exchanges_s(EACH_ITERATION, copies, devices, reach, (dense, expert))
-    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, reach.least_hop_s(float(smallest))))
+    sync = _exchanges_s(each_iteration(training), copies, devices, reach, (dense, expert))
+    sync += float(dense + expert) * training.step_s_per_byte
+    tied = sum(layer.tied_bytes for layer in layers)
+    sync += reach.longest_s("all-reduce", 2, float(tied) * copies.summed)
+    least = reach.least_crossing_s(variant, float(smallest))
+    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, least, hides=training.hides_gradients))
 
 
 def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
@@ -155,11 +161,7 @@ def _collectives_s(layer: Layer, variant: Variant, reach: _Reach, *, nested: boo
 
 
 def _exchanges_s(
-    by_type: Mapping[int, tuple[Exchange, ...]],
-    copies: Copies,
-    devices: int,
-    reach: _Reach,
-    weights: tuple[Number, Number],
+    by_type: ZeroExchanges, copies: Copies, devices: int, reach: _Reach, weights: tuple[Number, Number]
 ) -> float:
     """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
 
@@ -167,34 +169,37 @@ def _exchanges_s(
     """
     total = 0.0
     for held in map(float, weights):
-        sizes = {"weights": held, "gradients": held * copies.gradients}
+        sizes = {"weights": held * copies.gathered, "gradients": held * copies.summed}
         total += max(
             sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
         )
-        if by_type is EACH_ITERATION and held:
+        if by_type is not EACH_MICROBATCH and held:
             total += reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
     return total
 
 
-def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float) -> int:
-    terms = np.array([_terms(layer) for layer in layers])
+def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float, *, hides: bool) -> int:
+    terms = np.array([_terms(layer, hides=hides) for layer in layers])
     most, rest = int(terms[times > 0].max(initial=0)), int(terms[times == 0].sum())
     largest = _exponent_of_load(np.sort(times), transfer, most, rest)
     return max(largest, _exponent_of_sum(times, transfer, most, rest))
 
 
-def _terms(layer: Layer) -> int:
-    """Return how many rounded times a layer may add to the load of a stage."""
+def _terms(layer: Layer, *, hides: bool) -> int:
+    """Return how many rounded times a layer may add to the load of a stage.
+
+    What computation hides of the exchanges of its weights is rounded down, in either pass, by a tick at most.
+    """
     passes = (layer.forward_s > 0) + (layer.backward_s > 0)
     again = max(((each.repeated_s > 0) + len(each.collectives) for each in layer.recomputed), default=0)
-    return passes + again + len(layer.collectives) + 6 * (layer.parameter_bytes > 0)
+    return passes + again + len(layer.collectives) + (10 if hides else 6) * (layer.parameter_bytes > 0)
 
 
 def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int = 0) -> int:
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's largest load.
 
     A stage with ``k`` layers that take any time is a sum of at most ``most * k`` rounded times of theirs, ``rest`` of
-    other layers and four of transfers, each off by half a tick, and the synchronisation by another half. The largest
+    other layers and eight of transfers, each off by half a tick, and the synchronisation by three. The largest
     load is at least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on
     top. What takes no time is rounded to nothing, exactly.
 
@@ -210,7 +215,7 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
     sums = np.concatenate([[0.0], np.cumsum(times[times > 0])])
     several = np.maximum(times[-1], sums) + transfer
     least = np.append(several, sums[-1])
-    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 5) / 2
+    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 11) / 2
     taking = least > 0
     if not taking.any():
         return -FINEST_EXPONENT
@@ -221,13 +226,15 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
 def _exponent_of_sum(times: Floats, transfer: float, most: int, rest: int) -> int:
     """Return the same for the sum of all loads, for any number of stages.
 
-    Every layer counts once, every stage but the first adds two transfers, and up to six times are synchronisation.
+    Every layer counts once, every stage but the first adds two transfers, gathers behind them
+    included, and up to eight times are synchronisation and the optimizer's step; what computation hides is rounded down
+    twice.
     """
     layers = int((times > 0).sum())
     exponents = [-FINEST_EXPONENT]
     for boundaries in (0, len(times) - 1):
         least = float(times.sum()) + 2 * boundaries * transfer
         if least > 0:
-            off = (most * layers + rest + 2 * boundaries + 6) / 2
+            off = (most * layers + rest + 4 * boundaries + 12) / 2
             exponents.append(int(np.ceil(np.log10(off) - np.log10(least) - np.log10(RELATIVE_ERROR))))
     return max(exponents)

@@ -26,7 +26,7 @@ class Layout:
     virtual
         Chunks of each under the interleaved schedule; 1 without.
     zero
-        What is spread over the ranks that hold the same parameters, as in `Sharding`.
+        What is spread over the ranks that hold the same parameters: ZeRO type 0 to 3.
     layers
         Blocks that count as layers in each stage; empty for as equal as it goes.
     recompute

@@ -173,7 +173,7 @@ class _Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -233,6 +233,6 @@ def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) ->
         first_device=start,
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,
-        sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
+        sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
     )

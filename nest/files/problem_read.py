@@ -18,6 +18,7 @@ from nest.files.model_read import graphs_of
 from nest.files.schema import (
     ChoicesTable,
     ClusterTable,
+    CopiesTable,
     LevelTable,
     LinksTable,
     ProblemFile,
@@ -64,11 +65,20 @@ def _training(table: TrainingTable) -> Training:
         microbatches=0 if table.microbatches is UNSET else table.microbatches,
         optimizer=table.optimizer,
         global_batch=0 if table.global_batch is UNSET else table.global_batch,
-        copies=None if table.copies is UNSET else Copies(table.copies.optimizer, table.copies.gradients),
-        sync_overlap=table.sync_overlap,
+        copies=None if table.copies is UNSET else _copies(table.copies),
+        hides_gradients=table.hides_gradients,
+        holds_gathered=table.holds_gathered,
+        sums_whole=table.sums_whole,
+        splits_transfers=table.splits_transfers,
         overlap_tax=table.overlap_tax,
+        step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,
     )
+
+
+def _copies(table: CopiesTable) -> Copies:
+    reduced = None if table.reduced is UNSET else table.reduced
+    return Copies(table.optimizer, table.gradients, table.gathered, reduced, table.stepped)
 
 
 def _cluster(table: ClusterTable) -> Cluster:

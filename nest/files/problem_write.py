@@ -16,6 +16,9 @@ from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
 from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
 
+SWITCHES = ("hides_gradients", "holds_gathered", "sums_whole", "splits_transfers")
+"""What a training does or does not."""
+
 
 def write_problem(problem: Problem, path: str | Path) -> None:
     """Write a problem in our format, whole or not at all.
@@ -59,8 +62,9 @@ def _training(training: Training) -> Values:
         values["global_batch"] = training.global_batch
     values["optimizer"] = training.optimizer
     if training.copies is not None:
-        values["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
-    for name in ("sync_overlap", "overlap_tax"):
+        values["copies"] = dict(training.copies.figures)
+    values |= {name: True for name in SWITCHES if getattr(training, name)}
+    for name in ("overlap_tax", "step_s_per_byte"):
         if getattr(training, name):
             values[name] = float(getattr(training, name))
     return values | ({"overhead_bytes": size(training.overhead_bytes)} if training.overhead_bytes else {})

@@ -25,7 +25,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
-from nest.problem import MOST_COPIES
+from nest.problem import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
 
@@ -49,6 +49,9 @@ PriceLimit: TypeAlias = Annotated[
     Annotated[float, Meta(ge=0, le=1e15)] | Literal["any"], Meta(description='a price from 0, or "any"')
 ]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
+CopyShare: TypeAlias = Annotated[
+    float, Meta(ge=0, le=MOST_COPIES, description=f"a multiple of 1/{PARTS} from 0 to {MOST_COPIES}")
+]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
 
@@ -109,24 +112,31 @@ class ClusterTable(Table):
 
 
 class CopiesTable(Table):
-    """What a device holds of each weight besides it: bytes for each byte of it."""
+    """What a device holds of each weight besides it, and what is sent of it: bytes for each byte of it."""
 
     optimizer: CopyCount
     gradients: CopyCount = 1
+    gathered: CopyShare = 1.0
+    reduced: CopyShare | UnsetType = UNSET
+    stepped: CopyCount = 0
 
 
 class TrainingTable(Table):
     """One iteration: how many microbatches, or sequences, and the optimizer that follows.
 
-    ``copies``, overlaps and overhead are read by preset "default".
+    ``copies``, overlap, step and overhead are read by preset "default".
     """
 
     optimizer: Annotated[Literal["sgd", "adam"], Meta(description='"sgd" or "adam"')]
     microbatches: Count | UnsetType = UNSET
     global_batch: Count | UnsetType = UNSET
     copies: Annotated[CopiesTable, Meta(description="a table with optimizer and gradients")] | UnsetType = UNSET
-    sync_overlap: Part = 0.0
+    hides_gradients: Switch = False
+    holds_gathered: Switch = False
+    sums_whole: Switch = False
+    splits_transfers: Switch = False
     overlap_tax: Part = 0.0
+    step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0
 
 
@@ -210,7 +220,8 @@ class RecomputedTable(Table):
 class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
-    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise.
+    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
+    its weights is a copy of those of the model's ``table``.
     """
 
     forward_s: Seconds
@@ -220,6 +231,7 @@ class CostRow(VariantKeys, kw_only=True):
     output_bytes: Bytes | UnsetType = UNSET
     expert_parameter_bytes: Bytes = 0
     working_bytes: Bytes = 0
+    tied_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
         default_factory=list
@@ -254,13 +266,15 @@ class EdgeTable(Table):
 class ModelTable(Table):
     """The model: its layers, the costs of each kind under each variant, and the tensors between layers.
 
-    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it.
+    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it. Layers may
+    use the weights of one again, the ``table``.
     """
 
     layers: Annotated[list[LayerRun], Meta(min_length=1, description="a list of layers, at least one")]
     costs: Annotated[list[CostRow], Meta(min_length=1, description="a list of cost rows, at least one")]
     skips: Annotated[list[EdgeTable], Meta(description="a list of edges")] = field(default_factory=list)
     edges: Annotated[list[EdgeTable], Meta(description="a list of edges")] | UnsetType = UNSET
+    table: LayerName | UnsetType = UNSET
 
 
 class ProblemFile(Table):

@@ -78,8 +78,16 @@ def _training(training: Training) -> dict[str, object]:
     batch = "global_batch" if training.global_batch else "microbatches"
     figures: dict[str, object] = {batch: getattr(training, batch), "optimizer": training.optimizer}
     if training.copies is not None:
-        figures["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
-    names = ("sync_overlap", "overlap_tax", "overhead_bytes")
+        figures["copies"] = training.copies.figures
+    names = (
+        "hides_gradients",
+        "holds_gathered",
+        "sums_whole",
+        "splits_transfers",
+        "overlap_tax",
+        "step_s_per_byte",
+        "overhead_bytes",
+    )
     return figures | {name: getattr(training, name) for name in names if getattr(training, name)}
 
 

@@ -49,22 +49,32 @@ class Chain:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, model: Architecture) -> Chain:
+    def of(cls, model: Architecture, *, given: bool = False) -> Chain:
         """Put the blocks of a model in order.
 
         An encoder comes before its decoder, a tower before the layers that look at it; what leaves it passes by all
         that is between.
 
+        Parameters
+        ----------
+        given
+            Whether the stages are given, so that stacks that nothing orders may come in the order of the model.
+
         Raises
         ------
         InvalidProblem
-            If a stack is fed by no earlier one, a later one feeds it, or layers share weights.
+            If layers share weights; and, where stages are to be found, if a stack is fed by no earlier one, or a later
+            one feeds it.
         """
         check_own_weights(model)
         stacks = trained_stacks(model)
         starts = _starts(stacks)
         links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
-        _check_order(stacks, links)
+        if given:
+            order = list(starts)
+            links = [link for link in links if order.index(link.source[0]) < order.index(link.target[0])]
+        else:
+            _check_order(stacks, links)
         several = len(stacks) > 1
         kinds = (f"{stack.name}.{block.kind}" if several else block.kind for stack in stacks for block in stack.blocks)
         return cls(stacks, tuple(kinds), tuple(sorted(_steps(stacks, starts, links), key=_ends)))

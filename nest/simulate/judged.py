@@ -131,7 +131,7 @@ class _Judged:
         return receive, 0 if last else self._hop(levels.exit, self.end)
 
     def _hop(self, level: int, cut: int) -> int:
-        return _hop(self.problem, self.evaluation, level, float(sum(_alive(self.graph, cut))))
+        return _hop(self.problem, self.plan, self.evaluation, level, float(sum(_alive(self.graph, cut))))
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -144,7 +144,9 @@ class _Judged:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
-        gathered = sharding // (2 + self.problem.training.held.gradients)
+        copies = self.problem.training.held
+        sent = 2 * copies.gathered + copies.summed
+        gathered = int(sharding * Fraction(copies.gathered) / Fraction(sent)) if sent else 0
         return gathered, sharding - 2 * gathered
 
 
@@ -157,9 +159,9 @@ def _alive(graph: LayerGraph, cut: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, evaluation: Evaluation, level: int, size: float) -> int:
-    seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
-    return evaluation.scale.time.ticks(seconds)
+def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> int:
+    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
+    return sum(evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
 
 
 def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
@@ -170,7 +172,7 @@ def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluatio
     levels = set(problem.cluster.spans(here, there).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, cut))) for cut in cuts)
-        return max(_hop(problem, evaluation, level, size) for level in levels)
+        return max(_hop(problem, plan, evaluation, level, size) for level in levels)
     size = max((float(each) for cut in cuts for each in _alive(graph, cut)), default=0.0)
     ticks = evaluation.scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)

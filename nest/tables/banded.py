@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.memory import state
+from nest.cost.overlap import hideable, left
 from nest.tables.grouped import GroupedTables, Pair
-from nest.tables.repeated import Repeats, Stages
+from nest.tables.repeated import Peaks, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.sums import prefix
+from nest.tables.ways import ShardedWay, way_of
 from nest.units import NEVER, Ints, distinct
 
 MOST_SHARDED = 32
@@ -43,7 +45,7 @@ class GroupedBand:
     ----------
     end, valid
         End of each stage; whether it is within the model.
-    work, dense, expert
+    work, backward, dense, expert
         Ticks and quanta of each stage.
     """
 
@@ -53,10 +55,14 @@ class GroupedBand:
         self.end = rows + columns + 1
         self.valid = self.end <= tables.layers
         self._end = np.minimum(self.end, tables.layers)
-        self.work, self.dense, self.expert = map(self.sums, (tables.work, tables.dense, tables.expert))
+        self.work, self.backward = map(self.sums, (tables.work, tables.backward))
+        self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
+        has_table = (rows <= tables.table) & (tables.table < self._end)
+        self._tied = np.where(has_table, 0, self.sums(tables.tied))
+        self.dense -= np.where(has_table, self.sums(tables.tied), 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
-        self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
+        self._states: dict[tuple[Ranks, int], Ints] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Repeats] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
 
@@ -65,13 +71,6 @@ class GroupedBand:
         ends = prefix(values)
         found: Ints = ends[self._end] - ends[:-1, None]
         return found
-
-    def _largest(self, values: Ints) -> Ints:
-        """Return the largest value of a layer in each stage."""
-        padded = np.concatenate([values, np.zeros(self.depth, dtype=np.int64)])
-        columns = np.lib.stride_tricks.sliding_window_view(padded, self.depth)[: self.tables.layers]
-        largest: Ints = np.maximum.accumulate(columns, axis=1)
-        return largest
 
     def hops(self, pairs: tuple[Pair, ...]) -> Ints:
         """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
@@ -89,19 +88,42 @@ class GroupedBand:
         codes = distinct(code)
         return dense[codes // len(expert)], expert[codes % len(expert)], np.searchsorted(codes, code)
 
-    def syncs(self, shares: Shares, zero: int) -> Ints:
-        """Ticks to synchronise stages of each pair of `loads_of_weights`."""
-        return self.tables.sync(shares, zero, *self.loads_of_weights[:2])
+    def way(self, option: Option, shares: Shares) -> ShardedWay:
+        """Return what a way to shard adds to stages."""
+        return way_of(self.tables, option, shares, self.loads_of_weights[:2])
+
+    def own(self, way: ShardedWay) -> Ints:
+        """Ticks that a way to shard adds to the load of each stage, recomputation apart."""
+        if way.option.zero == 2:
+            scattered: Ints = left(self.sums(way.behind), self.backward, self.tables.hidden)
+            return scattered
+        own: Ints = self.sums(way.extra) + way.ahead[:, None]
+        return own
+
+    def waits(self, way: ShardedWay) -> Ints:
+        """Ticks of each stage once per iteration: what is left of its exchanges, and the optimizer's step."""
+        if not self.tables.hidden:
+            return self.spread_out(way.summed + way.rest)
+        summed, count = self.spread_out(way.summed), np.arange(1, self.depth + 1)
+        window = np.maximum(self.backward - self.sums(way.behind), 0)
+        window = np.minimum(hideable(summed, count), window)
+        waits: Ints = left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
+        return waits
+
+    def ends(self, levels: tuple[int, ...]) -> Ints:
+        """Ticks of each stage to sum the gradients of its copies of a table."""
+        return self.tables.summed_ends(levels, self._tied)
 
     def spread_out(self, values: Ints) -> Ints:
         """Return values of pairs of `loads_of_weights` as values of stages."""
         found: Ints = values[self.loads_of_weights[2]]
         return found
 
-    def recomputation(self, option: Option, flying: int, asked: np.ndarray) -> Recomputation:
+    def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
-        room, without = self._rooms(option)
-        plain = asked & (self._kept <= without // flying) if "none" in self.tables.kinds else np.zeros_like(asked)
+        option, room = way.option, self._rooms(way.option)
+        fits = self._kept <= most_kept(room, self._peak(option), flying)
+        plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
@@ -110,12 +132,12 @@ class GroupedBand:
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)
-                added = repeats.added(rows, fewest)
+                added = repeats.added(way.again[at], rows, fewest)
                 better = added < ticks[rows, columns]
                 where = rows[better], columns[better]
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
         if "none" not in self.tables.kinds:
-            idle = asked & (self._able == 0) & (self._kept <= without // flying)
+            idle = asked & (self._able == 0) & fits
             ticks[idle] = 0
         return Recomputation(ticks, kind, count)
 
@@ -125,28 +147,28 @@ class GroupedBand:
         able = [each.able for each in self.tables.repeating]
         return self.sums(np.logical_or.reduce(able).astype(np.int64))
 
-    def _rooms(self, option: Option) -> tuple[Ints, Ints]:
-        """Return the quanta that the state of each stage leaves, and those left beside what is in use for a moment."""
-        ranks = self.tables.ranks(option.together)
+    def _rooms(self, option: Option) -> Ints:
+        """Return the quanta that the state of each stage leaves, -1 where the optimizer's step leaves none."""
+        ranks, copies = self.tables.ranks(option.together), self.tables.copies
         key = ranks, option.zero
         if key not in self._states:
             if len(self._states) >= MOST_SHARDED:
                 self._states.clear()
-            copies = self.tables.copies
-            held = [
-                state(weights, copies, option.zero, degree)
-                for weights, degree in zip((self.dense, self.expert), ranks, strict=True)
-            ]
-            room = self.tables.capacity - held[0] - held[1]
-            self._states[key] = room, np.where(self.valid, room - self._moment(option), -1)
+            parts = zip((self.dense, self.expert), ranks, strict=True)
+            held = sum(state(weights, copies, option.zero, degree) for weights, degree in parts)
+            room = self.tables.capacity - held
+            stepping = copies.stepped * self.tables.stepped_on(ranks, option.zero, self.dense, self.expert)
+            self._states[key] = np.where(self.valid & (stepping <= room), room, -1)
         return self._states[key]
 
-    def _moment(self, option: Option) -> Ints:
-        """Quanta in use for a moment in each stage without recomputation."""
+    def _peak(self, option: Option) -> Ints:
+        """Quanta that the backward pass of a microbatch needs at its peak in each stage, without recomputation."""
         ranks = self.tables.ranks(option.together)
         key = option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._most:
-            self._most[key] = self._largest(self.tables.working + self.tables.whole(ranks, option.zero))
+            moment = self.tables.working + self.tables.whole(ranks, option.zero)
+            first = np.arange(self.tables.layers)[:, None]
+            self._most[key] = Peaks(self.tables.activations, moment).most(first, self._end)
         return self._most[key]
 
     def _repeating(self, at: int, option: Option) -> Repeats:
@@ -162,8 +184,7 @@ class GroupedBand:
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""
-        room = self._rooms(option)[0]
-        fits: np.ndarray = self.valid & (self._least_kept <= room // flying)
+        fits: np.ndarray = self.valid & (self._least_kept <= self._rooms(option) // flying)
         return fits
 
     @cached_property
