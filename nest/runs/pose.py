@@ -10,7 +10,7 @@ from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Problem, Variant
 from nest.runs.chain import Chain
-from nest.runs.graphs import GraphMaker
+from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
 from nest.runs.training import training_of
 from nest.runs.variants import LeftOut, Widths
@@ -107,5 +107,5 @@ class _Maker:
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
         run = self.run
-        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile)
+        costs = layer_costs(run.model, run.hardware.device, of_whole_tensors(run.setting(variant)), run.profile)
         return self.chain.flattened(costs)
