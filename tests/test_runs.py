@@ -17,7 +17,7 @@ from nest.files import read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
-from nest.runs import Posed, Run, is_run, plan_of, problem_of, read_run
+from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
 from nest.solve import solve
 
@@ -188,11 +188,15 @@ def test_towers_side_by_side_are_refused() -> None:
         problem_of(run_of(describe(CLIP).model, sequence=77))
 
 
-def test_a_tied_table_counts_once_in_one_stage() -> None:
-    """The head of a GPT stores the table again, unless a single stage is asked for."""
-    free = problem_of(run_of(GPT)).problem.graphs[Variant(1)].layers[-1].parameter_bytes
-    single = problem_of(run_of(GPT, choices=Choices(stages=frozenset({1})))).problem
-    assert free - single.graphs[Variant(1)].layers[-1].parameter_bytes == 2 * 51200 * 1024
+def test_a_head_uses_the_table_of_the_embedding_again() -> None:
+    """The head of a GPT names the table; that of a llama has one of its own."""
+    graph = problem_of(run_of(GPT)).problem.graphs[Variant(1)]
+    assert graph.table == graph.layers[0].id
+    assert [layer.tied_bytes for layer in graph.layers] == [0] * 9 + [2 * 51200 * 1024]
+    assert graph.layers[-1].parameter_bytes >= 2 * 51200 * 1024
+    own = problem_of(run_of(LLAMA)).problem.graphs[Variant(1)]
+    assert own.table is None
+    assert not any(layer.tied_bytes for layer in own.layers)
 
 
 def test_copies_and_overlaps_follow_recipe_and_framework() -> None:
@@ -223,7 +227,8 @@ def test_no_worse_than_a_layout_that_is_given() -> None:
     problem, best = problem_of(run).problem, answer(run)
 
     for data, stages, zero in ((8, 1, 1), (4, 2, 1), (2, 4, 0), (1, 8, 0)):
-        given = evaluate(problem, plan_of(run, problem, Variant(2, sequence=True), Layout(32, data, stages, zero=zero)))
+        setting, layout = run.setting(Variant(2, sequence=True)), Layout(32, data, stages, zero=zero)
+        given = evaluate(problem, Given(run.model, run.hardware, setting, layout, run.recipe).plan)
         assert given.legal
         assert given.objective_ticks is not None
         assert best.objective_ticks is not None
@@ -339,11 +344,3 @@ def test_a_wrong_run_file_is_refused(tmp_path: Path, old: str, new: str, message
     with pytest.raises(InvalidProblem) as caught:
         read_run(written(tmp_path, RUN.replace(old, new, 1)))
     assert message in str(caught.value).replace(str(tmp_path) + "/", "").replace('"', "'")
-
-
-def test_a_layout_outside_the_space_is_refused() -> None:
-    """Interleaved chunks are no plan of the problem."""
-    run = run_of(LLAMA)
-    problem = problem_of(run).problem
-    with pytest.raises(InvalidProblem, match="layout: chunks"):
-        plan_of(run, problem, Variant(1), Layout(32, 4, 4, virtual=2))

@@ -60,6 +60,8 @@ class Layout:
         for name in ("global_batch", "data", "stages", "virtual"):
             if getattr(self, name) < 1:
                 raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
+        if self.zero not in range(4):
+            raise InvalidProblem("zero", f"{self.zero}", "give 0, 1, 2 or 3")
         for name in ("layers", "recomputed", "offloaded"):
             given = getattr(self, name)
             if given and len(given) != self.stages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -15,7 +15,7 @@ from nest.plan import Plan, Stage, over_replicas
 from nest.presets import DEFAULT
 from nest.problem import Problem, Recompute, Variant
 from nest.runs.chain import Chain
-from nest.runs.graphs import GraphMaker
+from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.training import training_of
 
 
@@ -71,7 +71,7 @@ class Given:
     @cached_property
     def costs(self) -> list[LayerCost]:
         """Costs of the blocks, in order; whole tensors cross boundaries, where the training splits them if it does."""
-        setting = replace(self.setting, framework=replace(self.framework, scatter_gather=False))
+        setting = of_whole_tensors(self.setting)
         costs = layer_costs(self.model, self.hardware.device, setting, self.profile)
         if self.profile is not None:
             self.profile.require_used([setting])

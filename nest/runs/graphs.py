@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from nest.costing import LayerCost, Recompute
+from nest.costing import LayerCost, Recompute, Setting
 from nest.graph import Again, Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.runs.chain import Chain
 from nest.runs.training import Trained
+
+
+def of_whole_tensors(setting: Setting) -> Setting:
+    """Return the setting under which whole tensors leave a layer.
+
+    Whether the tensor ranks send a part of them each is the training's: it counts where stages are cut.
+    """
+    return replace(setting, framework=replace(setting.framework, scatter_gather=False))
 
 
 @dataclass(frozen=True)

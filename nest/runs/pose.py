@@ -11,7 +11,7 @@ from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Problem, Variant
 from nest.runs.chain import Chain
-from nest.runs.graphs import GraphMaker
+from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
 from nest.runs.training import training_of
 from nest.runs.variants import LeftOut, Widths
@@ -109,5 +109,6 @@ class _Maker:
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
         run = self.run
-        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile, self._known)
+        setting = of_whole_tensors(run.setting(variant))
+        costs = layer_costs(run.model, run.hardware.device, setting, run.profile, self._known)
         return self.chain.flattened(costs)
