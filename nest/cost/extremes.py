@@ -63,6 +63,8 @@ class _Reach:
     def least_crossing_s(self, variant: Variant, size: float) -> float:
         """Return a time that every transfer between two stages takes."""
         sizes, levels = np.array([size]), range(len(self._fast[0].cluster.levels))
+        if variant.width > self._fast[0].cluster.devices:  # has no plan, nor a tensor group to gather in
+            return min(float(each.hop_s(level, sizes)[0]) for each in self._fast for level in levels)
         times = (each.crossing_s(variant, level, sizes) for each in self._fast for level in levels)
         return min(float(there[0]) + float(gathered[0]) for there, gathered in times)
 
