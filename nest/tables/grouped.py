@@ -214,7 +214,7 @@ class GroupedTables:
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
                 zero: 2
-                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                * sum(float(self.exchanges.least_rate(kind, pair, apart)[0]) * self.times(part) for kind, part in each)
                 for zero, each in EACH_MICROBATCH.items()
             }
             found.append({zero: rate * size for zero, rate in rates.items()})
