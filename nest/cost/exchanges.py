@@ -208,9 +208,17 @@ class Exchanges:
     def least_s(self, kind: CollectiveKind, count: Ints, apart: Ints, size: float) -> Floats:
         """Return times below which no groups of so many devices get, no two of them nearer than ``apart``.
 
-        Every call takes the time to launch. On the innermost level that a group uses each child has one member, and
-        sends at least ``(N - 1) / N`` of the bytes over its own link, for an all-reduce all of them: whatever the
-        algorithm, for sums.
+        Every call takes the time to launch, and its bytes what `least_rate` says.
+        """
+        launch, each = self.network.library.launch_s, self.least_rate(kind, count, apart)
+        least: Floats = np.where((count > 1) & (size > 0), launch + size * each, 0.0)
+        return least
+
+    def least_rate(self, kind: CollectiveKind, count: Ints, apart: Ints) -> Floats:
+        """Return seconds for each byte below which no such groups get.
+
+        On the innermost level that a group uses each child has one member, and sends at least ``(N - 1) / N`` of the
+        bytes over its own link, for an all-reduce all of them: whatever the algorithm, for sums.
         """
         groups = np.array(self.cluster.group_sizes, dtype=np.int64)
         speeds = [
@@ -220,9 +228,8 @@ class Exchanges:
         best = np.maximum.accumulate(np.array(speeds)[::-1])[::-1]  # of a level and those outside it
         level = np.minimum(np.searchsorted(groups, apart, side="right"), len(groups) - 1)
         share = 1.0 if kind == "all-reduce" else (count - 1) / count
-        launch = self.network.library.launch_s
-        least: Floats = np.where((count > 1) & (size > 0), launch + share * size / best[level], 0.0)
-        return least
+        rate: Floats = share / best[level]
+        return rate
 
     def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
         """Return a time that no group of so many devices exceeds, wherever they are among ``within`` neighbours.

@@ -41,10 +41,6 @@ Pair: TypeAlias = tuple[int, int]
 NO_BOUNDARY = -1
 
 
-MANY = 2.0**50
-"""Quanta beside whose time that to launch is nothing."""
-
-
 class Site(NamedTuple):
     """What one stage of a plan sees of the network.
 
@@ -241,17 +237,15 @@ class GroupedTables:
         for inside in self.ranks(1):
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
-                zero: 2 * sum(self._further_s(*exchange, apart) for exchange in each)
+                zero: 2 * sum(self._least_rate(kind, part, apart) for kind, part in each)
                 for zero, each in EACH_MICROBATCH.items()
             }
             found.append({zero: rate * self.scale.time.ticks_per_s for zero, rate in rates.items()})
         return found[0], found[1]
 
-    def _further_s(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
-        """Return what a further quantum takes two devices at least: the time to launch is the same for any size."""
-        size, pair = MANY * self.times(part) / self.scale.quanta_per_byte, np.array([2])
-        some, more = (self.exchanges.least_s(kind, pair, apart, times * size) for times in (1, 2))
-        return float((more - some)[0]) / MANY
+    def _least_rate(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
+        rate = float(self.exchanges.least_rate(kind, np.array([2]), apart)[0])
+        return rate * self.times(part) / self.scale.quanta_per_byte
 
     def _exchanged(
         self, exchanges: tuple[Exchange, ...], groups: tuple[Spread, ...], weights: Ints, factor: float = 1.0
