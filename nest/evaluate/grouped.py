@@ -254,7 +254,8 @@ class _Stage:
             return 0
         size = np.array([walk.bytes(tied) * self._times_sent("gradients")])
         levels = set(walk.problem.cluster.spans(walk.blocks(0), walk.blocks(last)).tolist())
-        return max(walk.ticks(walk.exchanges.ends_s(level, size)) for level in levels)
+        factor = walk.problem.preset.sync_factor
+        return max(walk.ticks(walk.exchanges.ends_s(level, size) * factor) for level in levels)
 
     @property
     def _has_table(self) -> bool:

@@ -274,7 +274,8 @@ class GroupedTables:
     def summed_ends(self, levels: tuple[int, ...], tied: Ints) -> Ints:
         """Ticks to sum the gradients of so many quanta between first and last stage, in the slowest replica."""
         sizes = self.bytes_of(tied) * self.times("gradients")
-        each = [self.scale.time.ticks_array(self.exchanges.ends_s(level, sizes)) for level in levels]
+        factor = self.problem.preset.sync_factor
+        each = [self.scale.time.ticks_array(self.exchanges.ends_s(level, sizes) * factor) for level in levels]
         return np.maximum.reduce(each) if each else np.zeros_like(tied)
 
     def step(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
