@@ -219,10 +219,11 @@ class Costs:
 
     def _hop(self, cut: int, here: int, there: int) -> int:
         sources = {source for source, target, _ in self.edges if source < cut <= target}
-        alive = sum(
+        sent = (
             max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
             for one in sources
         )
+        alive = sum(sent, Fraction(0))
         pairs = [self.group((here + rank, there + rank)) for rank in range(self.width)]
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:

@@ -34,7 +34,7 @@ def check(
     """Assert that an iteration takes the same to the last tick, and every stage the same bytes."""
     one = {name: frozenset({getattr(variant, name)}) for name in ("tensor", "expert", "context", "microbatch")}
     found = (recipe_named(recipe), framework_named(framework))
-    choices = Choices(sequence=variant.sequence, **one)
+    choices = Choices(sequence=variant.sequence, **one)  # type: ignore[arg-type]
     run = Run(model(family), cluster_named(cluster), SEQUENCE, layout.global_batch, *found, choices=choices)
     problem, given = problem_of(run).problem, Given(run.model, run.hardware, run.setting(variant), layout, run.recipe)
     judged, estimated = evaluate(problem, given.plan), estimate(given)
