@@ -22,7 +22,7 @@ WIDE = {"family": "llama", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28
 WIDER = {**WIDE, "hidden": 16384, "heads": 128, "ffn": 53248}
 BATCH = 2048
 LAYERS_70B, LAYERS_405B = 80, 126
-DEVICES_OF_LAYERS = 16384
+DEVICES_OF_LAYERS = 1024
 
 MOST_EXPONENT = 1.5
 
@@ -108,7 +108,10 @@ def parser() -> argparse.ArgumentParser:
 
 def measured_series(series: Series, limit_s: float) -> Grown:
     """Measure a series, and print it."""
-    runs = [measured_document(f"{series.what}-{size}", each, limit_s) for size, each in series.documents()]
+    runs = []
+    for size, document in series.documents():
+        runs.append(measured_document(f"{series.what}-{size}", document, limit_s))
+        console().print(f"{series.title}: {size:,}: {runs[-1].status}, {number(runs[-1].cpu_s, '.2f')} s of CPU")
     grown = Grown(series, tuple(runs))
     columns = (
         series.what,

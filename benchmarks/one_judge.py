@@ -26,7 +26,7 @@ from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Choices, Problem, Recompute, Variant
 from nest.result import Status
-from nest.runs import Run, is_run, plan_of, problem_of, read_run
+from nest.runs import Given, Run, is_run, problem_of, read_run
 from nest.solve import solve
 
 INSTANCES = ROOT / "instances"
@@ -102,7 +102,8 @@ class Case:
         layout = Layout(self.batch, replicas, stages, zero=zero, recompute=recompute)
         problem = self.alone(variant)
         try:
-            plan = plan_of(self.run, problem, variant, layout)
+            run = self.run
+            plan = Given(run.model, run.hardware, run.setting(variant), layout, run.recipe, run.profile).plan
         except InvalidProblem:
             return None
         verdict = evaluate(problem, plan)

@@ -4,15 +4,15 @@
 
 Models and batch of arXiv 2603.06798 on 1,024 devices of its fat-tree, priced by `nest.costing` instead of by its
 inputs; sizes in powers of 1,024 as in `reduced_memory.py`. Once with the tensor width that the paper has for the model,
-1, and once with every width. Without ZeRO and with it: the fastest plan, the fastest on as many devices as the
-paper's plan uses, the fewest devices, and, to a hundredth, the least memory; each is proven.
+1, and once with every one; context width 1. Without ZeRO and with it: the fastest plan, the fastest on as many devices
+as the paper's plan uses, and the fewest devices; each is proven.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,17 +24,14 @@ from run_figures import plan_of
 from nest.constraints import MaxDevices
 from nest.files import read_problem
 from nest.hardware import Hardware
-from nest.objectives import least
 from nest.problem import Problem
 from nest.result import Result, Status
 from nest.runs import Run, problem_of
 from nest.solve import solve
 
 LARGE = ROOT / "instances" / "gpt3-175b_tpuv4_1024.toml"
-ANY_TIME_S = 1e6
-"""An iteration may take that long where only devices count."""
-
-LEAST_BYTES, MOST_BYTES, STEP = float(MIB), float(64 * GIB), 0.01
+SMALLEST = frozenset({1})
+"""Microbatches with which the fewest devices do: no stage holds more of them than of larger ones, in sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,6 @@ class Outcome:
         Of the fastest on as many devices as the paper's.
     fewest
         Devices with which there is a plan at all, however slow.
-    memory
-        Bytes of a device with which there is one on this cluster.
     """
 
     model: str
@@ -74,7 +69,6 @@ class Outcome:
     plan: str
     limited_s: float | None
     fewest: int | None
-    memory: int
     cpu_s: float
 
 
@@ -83,11 +77,12 @@ def main() -> None:
     arguments = parser().parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
-    outcomes = [outcome for case in CASES if arguments.only in case.model for outcome in outcomes_of(case)]
+    outcomes = []
+    for outcome in (each for case in CASES if arguments.only in case.model for each in outcomes_of(case)):
+        outcomes.append(outcome)
+        found = f"{outcome.plan}, fewest devices {outcome.fewest}, {outcome.cpu_s:.1f} s of CPU"
+        screen.print(f"{outcome.model}, tensor {outcome.tensor}, ZeRO {outcome.zero}: {found}", markup=False)
     show(outcomes)
-    for outcome in outcomes:
-        if outcome.status != Status.OPTIMAL:
-            screen.print(f"{outcome.model}, tensor {outcome.tensor}, ZeRO {outcome.zero}: {outcome.plan}", markup=False)
     unproven = sum(outcome.status not in (Status.OPTIMAL, Status.INFEASIBLE) for outcome in outcomes)
     screen.print(Target("cases without a proof", unproven, 0).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "outcomes": [asdict(outcome) for outcome in outcomes]})
@@ -101,15 +96,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def outcomes_of(case: Case) -> list[Outcome]:
+def outcomes_of(case: Case) -> Iterator[Outcome]:
     """Solve a case with the paper's tensor width and all, without ZeRO and with it."""
     run = next(each for each in paper_runs(read_problem(LARGE).cluster) if each.name.startswith(case.model))
     problem = problem_of(with_memory(run, case.hbm_bytes)).problem
-    found = []
     for tensor in (frozenset({1}), None):
         for zero in (WHOLE, ANY_ZERO):
-            found.append(outcome_of(case, problem.with_choices(tensor=tensor, zero=zero)))
-    return found
+            yield outcome_of(case, problem.with_choices(tensor=tensor, zero=zero, context=frozenset({1})))
 
 
 def with_memory(run: Run, hbm_bytes: int) -> Run:
@@ -124,7 +117,7 @@ def outcome_of(case: Case, problem: Problem) -> Outcome:
     begin = time.process_time()
     fastest = solve(problem)
     fits = fastest.plan is not None
-    few = least(problem, "devices", ANY_TIME_S).used if fits else None
+    few = fewest(problem.with_choices(microbatch=SMALLEST)) if fits else None
     return Outcome(
         case.model,
         case.hbm_bytes,
@@ -135,23 +128,18 @@ def outcome_of(case: Case, problem: Problem) -> Outcome:
         plan_of(fastest.plan) if fastest.plan else fastest.reason or "",
         limited(problem, case.devices).objective_s if fits else None,
         few,
-        least_memory(problem),
         time.process_time() - begin,
     )
 
 
-def least_memory(problem: Problem) -> int:
-    """Return a memory with which there is a plan, so that there is none with a hundredth less.
-
-    Microbatches are those that fit the memory of the problem; smaller ones are always among them.
-    """
-    low, high = LEAST_BYTES, MOST_BYTES
-    while high / low > 1 + STEP:
-        middle = (low * high) ** 0.5
-        cluster = replace(problem.cluster, hbm_bytes=int(middle))
-        fits = solve(replace(problem, cluster=cluster)).plan is not None
-        low, high = (low, middle) if fits else (middle, high)
-    return int(high)
+def fewest(problem: Problem) -> int:
+    """Return with how few devices of the cluster there is a plan, however slow; there is one with all of them."""
+    too_few, enough = 0, problem.cluster.devices
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        plan = limited(problem, middle).plan
+        too_few, enough = (middle, enough) if plan is None else (too_few, min(middle, plan.used_devices))
+    return enough
 
 
 def limited(problem: Problem, devices: int) -> Result:
@@ -160,7 +148,7 @@ def limited(problem: Problem, devices: int) -> Result:
 
 
 COLUMNS = ("Model", "Memory", "Tensor", "ZeRO", "Fastest plan", "Iteration s", "On the paper's devices s")
-MORE_COLUMNS = ("Fewest devices", "Least memory", "CPU s")
+MORE_COLUMNS = ("Fewest devices", "CPU s")
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
@@ -176,7 +164,6 @@ def show(outcomes: Sequence[Outcome]) -> None:
             number(each.fastest_s, ".4g"),
             number(each.limited_s, ".4g"),
             "-" if each.fewest is None else str(each.fewest),
-            spell_bytes(each.memory),
             number(each.cpu_s, ".1f"),
         )
     console().print(made)
