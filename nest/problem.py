@@ -192,6 +192,19 @@ class Training:
         return Copies(OPTIMIZER_COPIES[self.optimizer]) if self.copies is None else self.copies
 
 
+HELD = 4
+"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
+
+So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
+closely. What is exchanged is that of type 1.
+"""
+
+
+def exchanging_type(zero: int, stages: int, training: Training) -> int:
+    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
+    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What the solver may choose.

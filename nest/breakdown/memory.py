@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 
-from nest.cost.exchanges import exchanging_type
 from nest.cost.memory import in_flight, state
 from nest.evaluate import Evaluation, sharing_replicas
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
 from nest.plan import Plan
-from nest.problem import OPTIMIZER_COPIES, Copies, Problem
+from nest.problem import OPTIMIZER_COPIES, Copies, Problem, exchanging_type
 from nest.units import quanta
 
 

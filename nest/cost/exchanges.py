@@ -19,7 +19,7 @@ from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
 from nest.graph import Axis, Collective, CollectiveKind
-from nest.problem import Problem, Training, Variant
+from nest.problem import HELD, Problem, Training, Variant
 from nest.units import Floats, Ints
 
 Part: TypeAlias = Literal["weights", "gradients"]
@@ -29,19 +29,6 @@ Exchange: TypeAlias = tuple[CollectiveKind, Part]
 
 ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
 """What is exchanged, by ZeRO type."""
-
-HELD = 4
-"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
-
-So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
-closely. What is exchanged is that of type 1.
-"""
-
-
-def exchanging_type(zero: int, stages: int, training: Training) -> int:
-    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
-    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
-
 
 FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),), HELD: ()}
 """What a layer exchanges for the forward pass of each microbatch."""

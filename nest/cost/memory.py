@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from nest.cost.exchanges import HELD
-from nest.problem import Copies
+from nest.problem import HELD, Copies
 from nest.units import Ints
 
 Quanta = TypeVar("Quanta", int, Ints)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import HELD
+from nest.problem import HELD
 from nest.tables import GroupedTables, prefix
 from nest.tables.exchanged import least_exchanged
 from nest.tables.repeated import RangeMost, most_kept

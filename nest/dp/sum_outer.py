@@ -12,11 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from nest.constraints import Outer
-from nest.cost.exchanges import exchanging_type
 from nest.dp.outer import THRESHOLDS
 from nest.dp.sum_filling import Filling
 from nest.presets import Arrangement
-from nest.problem import Variant
+from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site

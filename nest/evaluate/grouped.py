@@ -20,7 +20,6 @@ from nest.cost.exchanges import (
     axis_group,
     axis_starts,
     copies_of,
-    exchanging_type,
     sums,
 )
 from nest.cost.groups import Spread
@@ -31,7 +30,7 @@ from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.plan import Plan
-from nest.problem import Problem
+from nest.problem import Problem, exchanging_type
 from nest.units import Ints, Number, bytes_of, quanta
 
 

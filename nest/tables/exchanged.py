@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_MICROBATCH, HELD, ZeroExchanges, each_iteration
+from nest.cost.exchanges import EACH_MICROBATCH, ZeroExchanges, each_iteration
 from nest.cost.overlap import MILLION
+from nest.problem import HELD
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
 from nest.units import Floats, Ints

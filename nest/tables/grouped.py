@@ -20,7 +20,6 @@ from nest.cost.exchanges import (
     Part,
     ZeroExchanges,
     axis_group,
-    exchanging_type,
     sums,
 )
 from nest.cost.groups import Spread
@@ -29,7 +28,7 @@ from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.presets import Arrangement
-from nest.problem import Problem, Variant
+from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
 from nest.tables.sums import prefix

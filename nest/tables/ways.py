@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS, HELD
+from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS
 from nest.cost.overlap import left
+from nest.problem import HELD
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.sums import prefix
