@@ -35,7 +35,7 @@ from nest.tables import Tables
 from nest.units import HARD_LIMIT
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
-RUNS = [each for each in json.loads((INSTANCES / "index.json").read_text()) if "default" in each["optimum"]]
+RUNS = [each for each in json.loads((INSTANCES / "index.json").read_text()) if each["optimum"].get("default")]
 LARGE = Size(layers=14, devices=120, levels=4, variants=4, batch=200)
 
 
@@ -291,6 +291,8 @@ def test_provers_that_do_not_cover_the_preset(name: str) -> None:
 def run_problem(file: str) -> tuple[Problem, int]:
     """Return the problem of a run file, and its optimum in ticks."""
     problem = problem_of(read_run(INSTANCES / file)).problem
+    if problem.cluster.menus:
+        pytest.skip("a claim is about given links: `nest.certify` makes one for each choice")
     optimum = solve(problem).objective_ticks
     assert optimum is not None
     return problem, optimum
