@@ -309,9 +309,9 @@ def test_run(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", [each["file"] for each in RUNS])
 def test_all_runs(file: str) -> None:
-    """The same for all of the index, each within twenty seconds of the processor's time."""
+    """The same for all of the index, each within forty seconds of the processor's time."""
     problem, optimum = run_problem(file)
     begin = time.process_time()
     assert check(problem, optimum).holds
-    assert time.process_time() - begin < 20
+    assert time.process_time() - begin < 40
     assert check(problem, optimum + 1).outcome is Outcome.REFUTED

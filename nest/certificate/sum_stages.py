@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -108,13 +109,25 @@ class SumStages:
         return found
 
     def _numbers(self, *, capped: bool) -> list[int]:
-        """Return which options to try: without a cap on the synchronisation one of types 0 and 1.
+        """Return which options to try: all of them where the synchronisation is capped."""
+        return list(range(len(self.options))) if capped else self._for_loads
 
-        Neither takes time in loads, and type 1 over all replicas the least memory.
+    @cached_property
+    def _for_loads(self) -> list[int]:
+        """The options of use where synchronisation does not count.
+
+        Of those that take no time in loads only such as leave some stage the most room; mostly it is type 1 over all.
         """
-        light = [number for number, option in enumerate(self.options) if option.zero < 2]
-        best = max(light, key=lambda number: self.options[number], default=-1)
-        return [number for number in range(len(self.options)) if capped or number == best or number not in light]
+        scattering = [number for number, option in enumerate(self.options) if option.zero in SCATTERING]
+        light = [number for number in range(len(self.options)) if number not in scattering]
+        light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
+        kept, rooms = list[int](), list[Ints]()
+        for number in light:
+            room = self.band.rooms(self.options[number])
+            if not any((other >= room).all() for other in rooms):
+                kept.append(number)
+                rooms.append(room)
+        return sorted(kept + scattering)
 
     def _admitted(self, position: int) -> np.ndarray:
         """Return which stages there are that local side constraints admit."""
