@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import oracle_default as oracle
 import pytest
 from random_default import SMALL, Size, random_plan, random_problem
@@ -14,7 +16,7 @@ from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.graph import Edge, Layer, LayerGraph
 from nest.presets import DEFAULT
-from nest.problem import Choices, Problem, Training, Variant
+from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Result, Status
 from nest.solve import solve
 from nest.units import HARD_LIMIT
@@ -94,6 +96,28 @@ def test_slow_transfers_in_different_replicas() -> None:
 def test_replicas_that_cross_at_different_boundaries() -> None:
     """Stages whose two boundaries are far in different replicas: no replica pays for both."""
     check(random_problem(2265, LARGER))
+
+
+def test_larger_groups_may_hold_more() -> None:
+    """Of what a stage holds that it gathers, a group of one rank holds nothing besides: it alone fits here."""
+    experts = tuple(Layer(at, 0.1, 0.1, 1000, 0, "", 1000) for at in range(2))
+    graph, cluster = LayerGraph(experts, (Edge(0, 1, 0),)), Cluster(8, 2000, (Level(8, 1e6, 0.0),))
+    training = Training(8, "sgd", copies=Copies(0, 1, 0.5), holds_gathered=True, step_s_per_byte=1e-5)
+    wanted = Choices(stages=frozenset({2}), replicas=frozenset({2}), zero=frozenset({3}))
+    problem = Problem("experts", {Variant(1, 2): graph}, cluster, training, wanted, DEFAULT)
+    for hbm_bytes, degree in ((2000, 2), (2500, 4)):
+        plan = check(replace(problem, cluster=replace(cluster, hbm_bytes=hbm_bytes))).plan
+        assert plan is not None
+        assert [stage.sharding.degree for stage in plan.stages] == [degree, degree]
+
+
+def test_no_room_for_a_split_transfer() -> None:
+    """A variant that is wider than the cluster has no plan, and does no harm."""
+    graph = LayerGraph((Layer(0, 0.1, 0.2, 1000, 0), Layer(1, 0.1, 0.2, 1000, 0)), (Edge(0, 1, 1000),))
+    cluster, training = Cluster(2, 10**6, (Level(2, 1e6, 0.0),)), Training(4, "sgd", splits_transfers=True)
+    for variants in ((3,), (1, 3)):
+        graphs = {Variant(tensor): graph for tensor in variants}
+        check(Problem("wide", graphs, cluster, training, preset=DEFAULT))
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ load is no less than
   has that many (pigeonhole).
 
 And whoever holds the copies of a stage's weights adds up their gradients: of ``N`` ranks each sends at least
-``(N - 1) / N`` of them, once per iteration or for each microbatch. A stage ``k`` spends ``A(k)`` or more on that, in
-its load and its synchronisation together, and the slowest synchronisation is no less than the mean of all: sum of loads
-and sync are together at least ``W + (sum of A(k)) / S``.
+``(N - 1) / N`` of them, once per iteration or for each microbatch. Computation may hide a part ``h`` of that, but no
+more than as much of the stage's backward passes; where these include passes that are repeated, the load has them
+besides. Nothing hides the optimizer's step, for ``1 / N`` of the weights or more. A stage ``k`` spends ``A(k)`` or more
+on both, in its load and its synchronisation together, and the slowest synchronisation is no less than the mean of all:
+sum of loads and sync are together at least ``W + (sum of A(k)) / S``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 from nest.certificate.choices import allowed
 from nest.certificate.sum_memory import Memory
 from nest.constraints import Outer
+from nest.cost.overlap import MILLION
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, Tables
@@ -159,17 +162,21 @@ def _crowded(tables: GroupedTables, stages: Ints) -> Ints:
 
 
 def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints:
-    """Return what sum of loads and synchronisation hold beyond the work at least: the exchange of gradients.
+    """Return what sum of loads and synchronisation hold beyond the work at least: the sums of gradients, and the step.
 
     Ranks are as near to each other as they may be. Every exchange is rounded by itself: of a layer up to three of each
     of two kinds of weights, of a stage as many.
     """
-    variant, seconds = tables.variant, np.zeros(len(stages))
-    for weights, inside in zip((tables.dense, tables.expert), tables.problem.copy_ranks(variant, 1), strict=True):
-        size = float(tables.bytes_of(weights.sum() * tables.times("gradients")))
+    variant, sums, steps = tables.variant, np.zeros(len(stages)), np.zeros(len(stages))
+    for weights, inside in zip((tables.least_dense, tables.expert), tables.problem.copy_ranks(variant, 1), strict=True):
+        size, ranks = float(tables.bytes_of(weights.sum())), replicas * inside
         apart = np.full_like(stages, variant.tensor if inside > 1 else variant.width)
-        seconds += tables.exchanges.least_s("reduce-scatter", replicas * inside, apart, size)
-    ticks = seconds / stages * (tables.sync_left * tables.scale.time.ticks_per_s * (1 - 1e-12))
+        sums += tables.exchanges.least_s("reduce-scatter", ranks, apart, size * tables.times("gradients"))
+        steps += size / (ranks if any(tables.problem.choices.zero) else 1)
+    per_second = tables.scale.time.ticks_per_s
+    sums *= min(tables.problem.preset.sync_factor, 1) * per_second
+    hidden = np.minimum(sums, float(tables.backward.sum())) * (tables.hidden / MILLION)
+    ticks = (sums - hidden + steps * tables.problem.training.step_s_per_byte * per_second) / stages * (1 - 1e-12)
     least: Ints = np.clip(np.floor(ticks) - 3 * tables.layers - 8, 0, LONGEST).astype(np.int64)
     return least
 

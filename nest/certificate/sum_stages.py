@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from nest.certificate.sum_choices import SumChoice
-from nest.certificate.sum_memory import least_extra
+from nest.certificate.sum_memory import SCATTERING, least_extra
 from nest.constraints import Outer, Run, Site
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
+from nest.tables.ways import ShardedWay
 from nest.units import NEVER, Ints
 
 
@@ -21,24 +23,31 @@ class Way(NamedTuple):
 
     Attributes
     ----------
-    extra
-        Ticks that it adds to each layer.
-    whole
-        Quanta of each layer that are whole for a moment.
-    syncs
-        Ticks of the synchronisation, by pair of `GroupedBand.loads_of_weights`.
+    sharded
+        What it adds, and takes of layers.
+    own
+        Ticks that it adds to the load of each stage, recomputation apart.
+    waits
+        Ticks of the synchronisation of each stage.
+    room
+        Quanta that the state of each stage leaves.
     """
 
-    option: Option
-    extra: Ints
-    whole: Ints
-    syncs: Ints
+    sharded: ShardedWay
+    own: Ints
+    waits: Ints
+    room: Ints
 
     def never_worse(self, other: Way, *, sync: bool) -> bool:
-        """Whether a stage fits in this way where it does in another, with no larger load, nor synchronisation."""
-        more = self.option.zero >= other.option.zero and self.option.together >= other.option.together
-        fast = more and (self.extra <= other.extra).all() and (not sync or (self.syncs <= other.syncs).all())
-        return bool(fast and (self.whole <= other.whole).all())
+        """Whether a stage fits in this way where it does in another, with no larger load, nor synchronisation.
+
+        Where it fits, it does with as few layers that recompute, and each of them adds no more.
+        """
+        mine, theirs = self.sharded, other.sharded
+        pairs = [(self.own, other.own), (other.room, self.room), (mine.whole, theirs.whole)]
+        pairs += [(self.waits, other.waits)] if sync else []
+        pairs += [(np.diff(one), np.diff(two)) for one, two in zip(mine.again, theirs.again, strict=True)]
+        return all(bool((less <= more).all()) for less, more in pairs)
 
 
 class Loads(NamedTuple):
@@ -65,10 +74,11 @@ class SumStages:
         tables = self.tables
         self.starts, self.stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
         self.sites = tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        self.options = tables.options(choice.replicas)
+        self.options = tables.options(choice.replicas, choice.stages)
         self.least_extra = [
-            band.sums(least_extra(tables, option)) if option.zero >= 2 else 0 for option in self.options
+            band.sums(least_extra(tables, option)) if option.zero in SCATTERING else 0 for option in self.options
         ]
+        self.ends = band.ends(self.sites[0].ends)
         self.outer = Outer(tables.variant, choice.stages, choice.replicas)
         self.run = Run(np.arange(tables.layers)[:, None], np.minimum(band.end, tables.layers))
         self.by_run = tables.filters.run(tables.variant, self.run)
@@ -89,26 +99,35 @@ class SumStages:
             if not (wanted & (least <= load) & (least <= found.load)).any():
                 continue
             way = self._way(seen, self.options[number])
-            own, waits = plain + self._sums(way), self.band.spread_out(way.syncs)
+            own, waits = plain + way.own, way.waits
             asked = wanted & (own <= load) & (waits <= sync) & _better(own, waits, found)
             if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
-                whole = own + self.band.recomputation(way.option, flying, asked).ticks
+                whole = own + self.band.recomputation(way.sharded, flying, asked).ticks
                 chosen = (whole <= load) & _better(whole, waits, found)
                 found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
                 tried.append(way)
         return found
 
     def _numbers(self, *, capped: bool) -> list[int]:
-        """Return which options to try: without a cap on the synchronisation one of types 0 and 1.
+        """Return which options to try: all of them where the synchronisation is capped."""
+        return list(range(len(self.options))) if capped else self._for_loads
 
-        Neither takes time in loads, and type 1 over all replicas the least memory.
+    @cached_property
+    def _for_loads(self) -> list[int]:
+        """The options of use where synchronisation does not count.
+
+        Of those that take no time in loads only such as leave some stage the most room; mostly it is type 1 over all.
         """
-        light = [number for number, option in enumerate(self.options) if option.zero < 2]
-        best = max(light, key=lambda number: self.options[number], default=-1)
-        return [number for number in range(len(self.options)) if capped or number == best or number not in light]
-
-    def _sums(self, way: Way) -> Ints | int:
-        return self.band.sums(way.extra) if way.option.zero >= 2 else 0
+        scattering = [number for number, option in enumerate(self.options) if option.zero in SCATTERING]
+        light = [number for number in range(len(self.options)) if number not in scattering]
+        light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
+        kept, rooms = list[int](), list[Ints]()
+        for number in light:
+            room = self.band.rooms(self.options[number])
+            if not any((other >= room).all() for other in rooms):
+                kept.append(number)
+                rooms.append(room)
+        return sorted(kept + scattering)
 
     def _admitted(self, position: int) -> np.ndarray:
         """Return which stages there are that local side constraints admit."""
@@ -122,8 +141,9 @@ class SumStages:
     def _way(self, seen: Seen, option: Option) -> Way:
         shares = self.tables.shares(seen.holders, option.together)
         if (shares, option.zero) not in self._known:
-            extra, whole = self.tables.extra(shares, option.zero), self.tables.whole(shares.ranks, option.zero)
-            self._known[shares, option.zero] = Way(option, extra, whole, self.band.syncs(shares, option.zero))
+            sharded = self.band.way(option, shares)
+            waits = self.band.waits(sharded) + self.ends
+            self._known[shares, option.zero] = Way(sharded, self.band.own(sharded), waits, self.band.rooms(option))
         return self._known[shares, option.zero]
 
     def plan(self, cuts: list[int], numbers: list[int]) -> Plan:
@@ -135,7 +155,8 @@ class SumStages:
         tables, option, asked = self.tables, self.options[number], np.zeros_like(self.band.valid)
         asked[first, end - first - 1] = True
         flying = tables.flying(self.choice.replicas, self.choice.stages - at)
-        _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(option, flying, asked))
+        way = self._way(self.sites[at], option).sharded
+        _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(way, flying, asked))
         again = tables.repeating[kind - 1] if kind else None
         every = again is None or count == again.able[first:end].sum()
         return Stage(
@@ -143,7 +164,7 @@ class SumStages:
             int(self.starts[at]),
             tables.width,
             "none" if again is None else again.kind,
-            over_replicas(option.zero, tables.ranks(option.together).dense),
+            over_replicas(min(option.zero, 3), tables.ranks(option.together).dense),
             recomputed=None if every else count,
         )
 

@@ -61,7 +61,9 @@ class _Reach:
         return max(each.longest_s(kind, count, size, within) for each in self._slow)
 
     def least_crossing_s(self, variant: Variant, size: float) -> float:
-        """Return a time that every transfer between two stages takes."""
+        """Return a time that every transfer between two stages takes; 0 where the cluster has no room for a block."""
+        if variant.width > self._fast[0].cluster.devices:
+            return 0.0
         sizes, levels = np.array([size]), range(len(self._fast[0].cluster.levels))
         if variant.width > self._fast[0].cluster.devices:  # has no plan, nor a tensor group to gather in
             return min(float(each.hop_s(level, sizes)[0]) for each in self._fast for level in levels)

@@ -121,7 +121,7 @@ class GroupedBand:
 
     def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
-        option, room = way.option, self._rooms(way.option)
+        option, room = way.option, self.rooms(way.option)
         fits = self._kept <= most_kept(room, self._peak(option), flying)
         plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
@@ -147,7 +147,7 @@ class GroupedBand:
         able = [each.able for each in self.tables.repeating]
         return self.sums(np.logical_or.reduce(able).astype(np.int64))
 
-    def _rooms(self, option: Option) -> Ints:
+    def rooms(self, option: Option) -> Ints:
         """Return the quanta that the state of each stage leaves, -1 where the optimizer's step leaves none."""
         ranks, copies = self.tables.ranks(option.together), self.tables.copies
         key = ranks, option.zero
@@ -184,7 +184,7 @@ class GroupedBand:
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""
-        fits: np.ndarray = self.valid & (self._least_kept <= self._rooms(option) // flying)
+        fits: np.ndarray = self.valid & (self._least_kept <= self.rooms(option) // flying)
         return fits
 
     @cached_property

@@ -56,7 +56,7 @@ class ShardedWay:
 
     def beats(self, other: ShardedWay) -> bool:
         """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
-        held = [way.option.zero == HELD for way in (self, other)]
+        held = [way.option.zero == HELD and tuple(degree > 1 for degree in way.ranks) for way in (self, other)]
         more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
         more = more and held[0] == held[1]  # what is held besides may be more than what is sharded
         if not more or not all((getattr(self, name) <= getattr(other, name)).all() for name in KINDS):
