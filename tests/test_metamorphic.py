@@ -105,7 +105,7 @@ def slower_layer(problem: Problem, rng: random.Random) -> Problem:
         old = layers[at]
         more = {"backward_s": old.backward_s + 0.25, "parameter_bytes": 2 * old.parameter_bytes}
         layers[at] = replace(old, **more)  # type: ignore[arg-type]
-        graphs[variant] = LayerGraph(tuple(layers), graph.edges)
+        graphs[variant] = replace(graph, layers=tuple(layers))
     return replace(problem, graphs=graphs)
 
 
@@ -169,7 +169,7 @@ def longer(problem: Problem) -> Problem:
     for variant, graph in problem.graphs.items():
         last = graph.layers[-1]
         edge = Edge(last.id, "again", 1000)
-        graphs[variant] = LayerGraph((*graph.layers, replace(last, id="again")), (*graph.edges, edge))
+        graphs[variant] = replace(graph, layers=(*graph.layers, replace(last, id="again")), edges=(*graph.edges, edge))
     return replace(problem, graphs=graphs)
 
 
@@ -223,6 +223,8 @@ def scaled(value: Any, seconds: int, size: int) -> Any:
         old = getattr(value, spec.name)
         if spec.name.endswith("bytes_per_s"):
             found[spec.name] = None if old is None else old * size / seconds
+        elif spec.name == "step_s_per_byte":
+            found[spec.name] = old * seconds / size
         elif spec.name.endswith("_s") and spec.name != "time_unit_s":
             found[spec.name] = old * seconds
         elif spec.name.endswith("bytes"):
