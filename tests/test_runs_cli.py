@@ -167,7 +167,6 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], message: str) -> Non
         (("--microbatch", "5"), "microbatch: 5: it does not divide the batch of 32"),
         (("--tensor", "16", "--context", "2"), "the narrowest, are 32 devices, and the cluster has 16"),
         (("--reserve", "100"), "reserve: "),
-        (("--recipe", "amp"), "recipe: 'amp' sends other bytes than it holds"),
     ],
 )
 def test_wrong_values_are_refused(arguments: tuple[str, ...], message: str) -> None:
