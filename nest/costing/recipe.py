@@ -82,6 +82,7 @@ RECIPES = (
     # primary weights in fp8, Megatron-Core's fp8 parameter gather)
     Recipe("mixed-fp8", 2, 4, 4, 8, gathered=1, reduced=4, touched=50),
 )
+"""The recipes that have a name."""
 
 
 def step_s(recipe: Recipe, device: Device) -> float:
