@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from nest.constraints import none_keeps
-from nest.dp import Outcome, optimum, why_infeasible
+from nest.dp import Outcome, along_one_order, optimum, why_infeasible
 from nest.errors import InvalidProblem, NestError, OutOfScope
 from nest.evaluate import Evaluation, evaluate
 from nest.milp import Claim, solve_cpsat, solve_pyomo
@@ -20,6 +20,10 @@ from nest.tables import Tables
 
 Backend: TypeAlias = Literal["auto", "dp", "cpsat", "pyomo"]
 """Which solver: the dynamic program, or the mathematical programme by CP-SAT or by HiGHS through Pyomo."""
+
+
+Cuts: TypeAlias = Literal["all", "order"]
+"""Which cuts of a model that branches: all of them, or those along the order in which its layers are given."""
 
 
 class Disagreement(NestError):
@@ -33,6 +37,7 @@ def solve(
     time_limit_s: float | None = None,
     report: Report | None = None,
     better_than: int | None = None,
+    cuts: Cuts = "all",
 ) -> Result:
     """Find the best plan of a problem.
 
@@ -48,6 +53,9 @@ def solve(
     better_than
         Plans of so many ticks or more are of no interest, which makes the search faster. Where none takes less, the
         status is ``NONE_BETTER`` and the bound, at least this value, is proven; that some plan exists is not.
+    cuts
+        With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
+        bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
 
     Returns
     -------
@@ -62,13 +70,16 @@ def solve(
         If the solver that was asked for does not cover the problem.
     SolverUnavailable
         If the package of that solver is not installed.
+    LimitReached
+        If a model branches so much that its cuts are too many; ``cuts="order"`` takes it.
     Disagreement
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
     begin = time.perf_counter()
     tables = Tables.of(problem)
     end = None if time_limit_s is None else begin + time_limit_s
-    answer = _Request(problem, tables, end, report, better_than).answer(backend)
+    request = _Request(problem, tables, end, report, better_than)
+    answer = request.along_one_order() if cuts == "order" and problem.branches else request.answer(backend)
     found = answer.found
     if found.complete and found.plan is None and found.reason is None:
         raise InvalidProblem(
@@ -131,6 +142,11 @@ class _Request:
             what = f"the dynamic program cannot tell which plans keep {self.kinds}: that ties stages together"
             raise OutOfScope("constraints", what, "take backend 'auto' or 'cpsat'")
         return self._coupled()
+
+    def along_one_order(self) -> _Answer:
+        """Ask the dynamic program for plans along one order of the layers."""
+        found = along_one_order(self.tables, self.end, self.report, self.better_than)
+        return _Answer(found, "dp", "the dynamic program covers one order of the layers")
 
     def _coupled(self) -> _Answer:
         """Ask the dynamic program without what ties stages together, and CP-SAT where that rules its plan out.

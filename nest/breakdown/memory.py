@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from itertools import accumulate
 
 from nest.cost.memory import in_flight, state
 from nest.evaluate import Evaluation
@@ -77,8 +76,7 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
 
 
 def _layers(problem: Problem, plan: Plan, at: int) -> tuple[Layer, ...]:
-    ends = [0, *accumulate(len(stage.layers) for stage in plan.stages)]
-    return problem.graphs[plan.variant].layers[ends[at] : ends[at + 1]]
+    return problem.graphs[plan.variant].named(plan.stages[at].layers)
 
 
 def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tuple[int, int, int]]:

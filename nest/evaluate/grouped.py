@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +32,10 @@ from nest.units import Ints, Number, bytes_of, quanta
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
-    """Yield the figures of each stage of a plan whose stages follow the order of the layers."""
+    """Yield the figures of each stage of a plan that keeps the rules ``cover`` and ``order``."""
     walk = _Walk(problem, plan, graph, scale)
-    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    for at, (first, end) in enumerate(pairwise([0, *ends])):
-        yield _Stage(walk, at, first, end).figures()
+    for at in range(len(plan.stages)):
+        yield _Stage(walk, at).figures()
 
 
 class Groups(NamedTuple):
@@ -61,6 +59,7 @@ class _Walk:
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
         self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
+        self._stage_of = plan.stages_of(graph)
         self._groups: dict[tuple[Axis, int], Spread] = {}
         self._holders: dict[tuple[int, ...], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
@@ -86,11 +85,11 @@ class _Walk:
         ranks = np.arange(min(here.devices, there.devices), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(at + 1)[:, None] + ranks)
 
-    def alive(self, cut: int) -> float:
-        """Return the bytes of all tensors alive across a cut: of each layer before it what it sends beyond, once."""
+    def alive(self, boundary: int) -> float:
+        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once."""
         largest: dict[int, int] = {}
         for (source, target), edge in zip(self.graph.places, self.graph.edges, strict=True):
-            if source < cut <= target:
+            if self._stage_of[source] <= boundary < self._stage_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
@@ -144,16 +143,14 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stage with the layers ``[first, end)``."""
+    """A stage by its number."""
 
     walk: _Walk
     at: int
-    first: int
-    end: int
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.layers[self.first : self.end]
+        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -173,7 +170,7 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        receive, gradient = self._hops(self.at - 1, self.first), self._hops(self.at, self.end)
+        receive, gradient = self._hops(self.at - 1), self._hops(self.at)
         sharding = sum(self._exchanged(EACH_MICROBATCH, [layer]) for layer in self.layers)
         sync = self._exchanged(EACH_ITERATION, self.layers, sync_left(self.walk.problem))
         passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
@@ -189,12 +186,12 @@ class _Stage:
         load = forward + backward + sharding
         return StageFigures(load, forward, backward, sharding, sync, self._memory(), levels)
 
-    def _hops(self, boundary: int, cut: int) -> list[tuple[int, int]]:
+    def _hops(self, boundary: int) -> list[tuple[int, int]]:
         """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
             return [(0, 0)] * walk.plan.replicas
-        levels, size = walk.levels(boundary), np.array([walk.alive(cut)])
+        levels, size = walk.levels(boundary), np.array([walk.alive(boundary)])
         ticks = {each: walk.ticks(walk.exchanges.hop_s(each, size)) for each in set(levels.ravel().tolist())}
         return [max((ticks[each], each) for each in row) for row in levels.tolist()]
 

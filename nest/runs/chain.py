@@ -1,11 +1,10 @@
-"""The blocks of a model in one order, whatever its stacks: what a pipeline of stages is cut from."""
+"""The blocks of a model in one order, whatever its stacks, and what feeds what: pipelines are cut from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 
 from nest.costing import LayerCost
 from nest.errors import InvalidProblem
@@ -22,7 +21,7 @@ class Step:
     source, target
         Places.
     share
-        Bytes over those that the source sends to the next block; 0 where an edge only says what runs first.
+        Bytes over those that the source sends to the next block.
     """
 
     source: int
@@ -32,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks in the order in which they run, one stack after the other.
+    """Blocks in an order in which they can run, one stack after the other.
 
     Parameters
     ----------
@@ -52,13 +51,13 @@ class Chain:
     def of(cls, model: Architecture) -> Chain:
         """Put the blocks of a model in order.
 
-        An encoder comes before its decoder, a tower before the layers that look at it; what leaves it passes by all
-        that is between.
+        An encoder comes before its decoder, a tower before the layers that look at it. Only edges say what has to run
+        first: two towers run side by side, and so do an encoder and the embedding of its decoder.
 
         Raises
         ------
         InvalidProblem
-            If a stack is fed by no earlier one, a later one feeds it, or layers share weights.
+            If nothing joins a stack to others, a later one feeds it, or layers share weights.
         """
         check_own_weights(model)
         stacks = trained_stacks(model)
@@ -112,24 +111,18 @@ def _check_order(stacks: Sequence[Stack], links: Sequence[Link]) -> None:
         if order.index(link.source[0]) >= order.index(link.target[0]):
             what = f"stack {link.target[0]!r} runs before {link.source[0]!r}, which feeds it"
             raise InvalidProblem("model", what, "models whose stacks follow each other can be planned")
-    for stack in stacks[1:]:
-        if not any(link.target[0] == stack.name for link in links):
-            what = f"the model branches: nothing orders stack {stack.name!r} and those before it"
-            remedy = "preset 'default' takes models in which each stack looks at an earlier one"
-            raise InvalidProblem("model", what, remedy)
+    joined = {name for link in links for name, _ in (link.source, link.target)}
+    for stack in stacks if len(stacks) > 1 else ():
+        if stack.name not in joined:
+            what = f"stack {stack.name!r} feeds no other stack, and none feeds it"
+            raise InvalidProblem("model", what, "models in one piece can be planned")
 
 
 def _steps(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[Link]) -> Iterator[Step]:
     blocks: list[Block] = [block for stack in stacks for block in stack.blocks]
-    made = set()
     for link in links:
         source, target = (starts[name] + place for name, place in (link.source, link.target))
-        made.add((source, target))
         yield Step(source, target, Fraction(link.width) * Fraction(link.rows) / blocks[source].width)
     for stack in stacks:
         first = starts[stack.name]
         yield from (Step(place, place + 1) for place in range(first, first + len(stack.blocks) - 1))
-    for before, behind in pairwise(stacks):
-        ends = starts[behind.name] - 1, starts[behind.name]
-        if ends not in made and before.blocks:
-            yield Step(*ends, 0)

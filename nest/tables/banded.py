@@ -9,9 +9,8 @@ import numpy as np
 
 from nest.cost.memory import state
 from nest.tables.grouped import GroupedTables, Pair
-from nest.tables.repeated import Repeats, Stages
+from nest.tables.repeated import Fewest, Repeating, Repeats, Stages
 from nest.tables.shares import Option, Ranks, Shares
-from nest.tables.sums import prefix
 from nest.units import NEVER, Ints, distinct
 
 MOST_SHARDED = 32
@@ -41,29 +40,35 @@ class GroupedBand:
 
     Attributes
     ----------
-    end, valid
-        End of each stage; whether it is within the model.
+    first, end, valid
+        Cuts before and behind each stage; whether it is within the model.
+    reached
+        The same as ``end`` where it is, and the last cut elsewhere.
     work, dense, expert
         Ticks and quanta of each stage.
     """
 
     def __init__(self, tables: GroupedTables, depth: int) -> None:
         self.tables, self.depth = tables, depth
-        rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
-        self.end = rows + columns + 1
-        self.valid = self.end <= tables.layers
-        self._end = np.minimum(self.end, tables.layers)
+        self._cut()
         self.work, self.dense, self.expert = map(self.sums, (tables.work, tables.dense, tables.expert))
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
         self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
-        self._repeats: dict[tuple[int, int, bool, bool], Repeats] = {}
+        self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+    def _cut(self) -> None:
+        """Set which stages there are."""
+        self.first: Ints = np.arange(self.tables.layers)[:, None]
+        self.end: Ints = self.first + np.arange(self.depth) + 1
+        self.valid: np.ndarray = self.end <= self.tables.layers
+        self.reached: Ints = np.minimum(self.end, self.tables.layers)
 
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""
-        ends = prefix(values)
-        found: Ints = ends[self._end] - ends[:-1, None]
+        ends = self.tables.by_cut(values)
+        found: Ints = ends[self.reached] - ends[self.first]
         return found
 
     def _largest(self, values: Ints) -> Ints:
@@ -77,7 +82,7 @@ class GroupedBand:
         """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
         if pairs not in self._hops:
             hops = self.tables.hops
-            each = [hops(entry)[:-1, None] + hops(out)[self._end] for entry, out in pairs]
+            each = [hops(entry)[self.first] + hops(out)[self.reached] for entry, out in pairs]
             self._hops[pairs] = np.maximum.reduce(each)
         return self._hops[pairs]
 
@@ -104,15 +109,16 @@ class GroupedBand:
         plain = asked & (self._kept <= without // flying) if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
-        rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
-        if len(rows) and self.tables.repeating:
-            stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])
+        left = np.nonzero(asked & ~plain & self.valid & (room >= 0))
+        if len(left[0]) and self.tables.repeating:
+            first = np.broadcast_to(self.first, room.shape)[left]
+            stages = Stages(first, self.end[left], room[left], self._kept[left])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)
-                added = repeats.added(rows, fewest)
-                better = added < ticks[rows, columns]
-                where = rows[better], columns[better]
+                added = repeats.added(stages, fewest)
+                better = added < ticks[left]
+                where = tuple(each[better] for each in left)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
         if "none" not in self.tables.kinds:
             idle = asked & (self._able == 0) & (self._kept <= without // flying)
@@ -149,13 +155,17 @@ class GroupedBand:
             self._most[key] = self._largest(self.tables.working + self.tables.whole(ranks, option.zero))
         return self._most[key]
 
-    def _repeating(self, at: int, option: Option) -> Repeats:
+    def _repeating(self, at: int, option: Option) -> Fewest:
         ranks = self.tables.ranks(option.together)
         key = at, option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._repeats:
             tables, whole = self.tables, self.tables.whole(ranks, option.zero)
-            self._repeats[key] = Repeats(tables.repeating[at], tables.activations, tables.working + whole, whole)
+            moment = tables.working + whole
+            self._repeats[key] = self._repeats_of(tables.repeating[at], tables.activations, moment, whole)
         return self._repeats[key]
+
+    def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> Fewest:
+        return Repeats(repeating, kept, moment, whole)
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""

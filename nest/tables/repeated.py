@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,12 +57,12 @@ class Repeating(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Some stages ``[first, end)``, one in each entry.
+    """Some stages, one in each entry.
 
     Parameters
     ----------
     first, end
-        Layers.
+        The cuts before and behind them.
     room
         Quanta that weights, gradients and optimizer leave.
     kept
@@ -79,8 +79,18 @@ class Stages:
         return Stages(self.first[chosen], self.end[chosen], self.room[chosen], self.kept[chosen])
 
 
+class Fewest(Protocol):
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard."""
+
+    def fewest(self, stages: Stages, flying: int) -> Ints:
+        """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
+
+    def added(self, stages: Stages, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none."""
+
+
 class Repeats:
-    """Finds the fewest layers that have to recompute, for one kind and one way to shard.
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard, in runs of layers.
 
     Parameters
     ----------
@@ -137,7 +147,7 @@ class Repeats:
         fits: np.ndarray = kept <= (stages.room - moment) // flying
         return fits
 
-    def added(self, first: Ints, count: Ints) -> Ints:
+    def added(self, stages: Stages, count: Ints) -> Ints:
         """Return the ticks that so many layers of stages add, `NEVER` for none."""
-        before = self.before[first]
+        before = self.before[stages.first]
         return np.where(count > 0, self.ticks[before + count] - self.ticks[before], NEVER)
