@@ -346,11 +346,14 @@ def _conflict(problem: Problem, questions: _Questions) -> tuple[str, ...]:
     """Return a minimal conflict; of two found in opposite orders, the smaller."""
     cluster = problem.cluster
     most = _most_devices(problem)
+    more = _with_devices(problem, most)
     parts = [
         *_parts(problem),
-        _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)),
         _Part(f"memory={cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
     ]
+    if not any(more.unnested(variant) and not problem.unnested(variant) for variant in problem.variants):
+        # else more devices rule plans out: what was the whole cluster is a group then, with which variants have to nest
+        parts.insert(-1, _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)))
     found = [_minimal(problem, order, questions) for order in (parts, parts[::-1])]
     least = min(found, key=len)
     return tuple(part.text for part in parts if part in least)

@@ -171,6 +171,10 @@ class Choices:
         leaves that to the choices.
     stage_recompute
         What a stage may recompute, where the preset leaves that to each stage.
+    recomputed
+        Allowed numbers of layers of a stage that recompute, if any do; where fewer can, all of them do so.
+    hybrid
+        Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
     """
 
     tensor: Allowed = None
@@ -184,6 +188,8 @@ class Choices:
     zero_degree: Allowed = None
     recompute: Recompute = "none"
     stage_recompute: frozenset[Recompute] | None = None
+    recomputed: Allowed = None
+    hybrid: bool = True
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -195,7 +201,7 @@ class Choices:
             raise InvalidProblem("choices.recompute", "'selective'", remedy)
         if not self.zero <= {0, 1, 2, 3}:
             raise InvalidProblem("choices.zero", f"{sorted(self.zero)}", "ZeRO types are 0, 1, 2 and 3")
-        for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
+        for name in COUNTED:
             if min(getattr(self, name) or {1}) < 1:
                 raise InvalidProblem(f"choices.{name}", f"{min(getattr(self, name))}", "give whole numbers from 1")
 
@@ -206,6 +212,14 @@ class Choices:
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
         return self.sequence is None or variant.sequence == self.sequence
+
+    def admits_recomputed(self, count: int, able: int) -> bool:
+        """Whether so many layers of a stage may recompute, of those that can."""
+        return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
+
+
+COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed")
+"""Choices that are whole numbers from 1."""
 
 
 @runtime_checkable
@@ -326,12 +340,10 @@ class Problem:
         allowed, each = self.choices.zero_degree, self.copy_ranks(variant, 1)[0]
         if self.choices.zero == {0}:
             return ()
-        if allowed is not None:
-            sizes = {degree // each for degree in allowed if degree % each == 0 and replicas % (degree // each) == 0}
-        else:
-            low = [size for size in range(1, isqrt(replicas) + 1) if replicas % size == 0]
-            sizes = {*low, *(replicas // size for size in low)}
-        return tuple(sorted((size for size in sizes if size * each > 1), reverse=True))
+        low = [size for size in range(1, isqrt(replicas) + 1) if replicas % size == 0]
+        sizes = {*low, *(replicas // size for size in low)} if self.choices.hybrid else {replicas}
+        may = (size for size in sizes if size * each > 1 and (allowed is None or size * each in allowed))
+        return tuple(sorted(may, reverse=True))
 
     @property
     def levels(self) -> int:

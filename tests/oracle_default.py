@@ -333,6 +333,7 @@ def inners(problem: Problem, outer: Outer, run: tuple[int, int]) -> Iterator[Inn
         for group in range(1, d + 1):
             degrees = choices.zero_degree
             shards = group * ranks > 1 and d % group == 0 and (degrees is None or group * ranks in degrees)
+            shards = shards and (choices.hybrid or group == d)
             if shards if zero else group == d:
                 yield from (Inner(zero, group, kind, count) for kind, count in again)
 
@@ -344,7 +345,8 @@ def _recomputations(problem: Problem, outer: Outer, run: tuple[int, int]) -> lis
     for kind in ("selective", "full"):
         if allowed is None or kind in allowed:
             able = sum(any(each.kind == kind for each in layer.recomputed) for layer in layers)
-            found += [(kind, count) for count in range(1, able + 1)]
+            numbers = problem.choices.recomputed or range(1, able + 1)
+            found += [(kind, count) for count in sorted({min(number, able) for number in numbers} - {0})]
     return found if found and allowed is not None and "none" not in allowed else [("none", 0), *found]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations, count, pairwise, permutations, product
 
 import oracle_default as oracle
+from oracle_groups import decimal
 from random_default import SMALL, UNIT, Size, random_problem
 
 from nest.graph import Edge, LayerGraph
@@ -92,7 +93,7 @@ class _Cutting:
 
     def __init__(self, problem: Problem, outer: oracle.Outer, rounding: oracle.Rounding) -> None:
         self.problem, self.outer, self.rounding = problem, outer, rounding
-        self.most = oracle.decimal(problem.cluster.hbm_bytes)
+        self.most = decimal(problem.cluster.hbm_bytes)
         self.group = oracle.Costs(problem, outer, rounding).group
         self._known: dict[tuple[int, frozenset[int], frozenset[int]], list[tuple[oracle.Figures, oracle.Inner]]] = {}
 

@@ -42,7 +42,8 @@ def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Prob
     cluster = linked(random.Random(f"links {seed}"), _cluster(rng, size, ugly))
     graphs = _graphs(rng, size, cluster, ugly)
     training = _training(rng, size)
-    problem = Problem(f"seed {seed}", graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
+    choices = numbered(random.Random(f"numbers {seed}"), _choices(rng, graphs, cluster))
+    problem = Problem(f"seed {seed}", graphs, cluster, training, choices, DEFAULT)
     return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
 
 
@@ -202,6 +203,12 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
     return choices
 
 
+def numbered(rng: random.Random, choices: Choices) -> Choices:
+    """Return choices that in some cases also say how many layers recompute, or rule groups of replicas out."""
+    numbers = frozenset(rng.sample((1, 2, 3, 7), rng.randint(1, 3)))
+    return replace(choices, recomputed=numbers if rng.random() < 0.15 else None, hybrid=rng.random() < 0.9)
+
+
 def _kinds(rng: random.Random, graphs: dict[Variant, LayerGraph]) -> frozenset[Recompute] | None:
     known: set[Recompute] = {kind for graph in graphs.values() for kind in graph.recomputes}
     plain: set[Recompute] = {"none"}
@@ -231,5 +238,7 @@ def random_plan(seed: int, problem: Problem) -> Plan:
         variant, stages, rng.choice([1, most, rng.randint(1, most)]), rng.choice(["stage-major", "replica-major"])
     )
     runs = list(pairwise(cuts))
-    free = problem.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)
+    free = problem.with_choices(
+        zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None, recomputed=None, hybrid=True
+    )
     return oracle.plan_of(problem, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])

@@ -53,6 +53,15 @@ def test_small(seed: int) -> None:
     check(random_problem(seed, SMALL))
 
 
+@pytest.mark.parametrize("seed", range(3000, 3040))
+def test_numbers_of_layers_that_recompute(seed: int) -> None:
+    """So many layers of each stage do, or all that can, and where nothing may be kept, one kind has to."""
+    problem = random_problem(seed, SMALL)
+    known = frozenset(kind for graph in problem.graphs.values() for kind in graph.recomputes)
+    kinds = known if known and seed % 2 else None
+    check(problem.with_choices(stage_recompute=kinds, recomputed=frozenset({1 + seed % 3}), hybrid=seed % 5 > 0))
+
+
 @pytest.mark.parametrize("seed", range(1000, 1025))
 def test_figures_that_are_no_short_decimals(seed: int) -> None:
     """Figures of any length: no worse than the reference's plan, to the tick."""
@@ -148,8 +157,13 @@ def test_problems_are_of_all_kinds() -> None:
         kinds = {"none"}
         if plan is not None:
             kinds = {f"zero {stage.sharding.zero}" for stage in plan.stages}
+            ranks = plan.replicas * plan.variant.context * plan.variant.expert
+            kinds |= {"groups" for stage in plan.stages if 1 < stage.sharding.degree < ranks}
+            kinds |= {stage.recompute for stage in plan.stages} - {"none"}
+            kinds |= {"some layers" for stage in plan.stages if stage.recomputed is not None}
             kinds |= {plan.arrangement, f"stages {len(plan.stages)}", f"replicas {min(plan.replicas, 2)}"}
         for kind in kinds:
             seen[kind] = seen.get(kind, 0) + 1
-    wanted = {"none", "stage-major", "replica-major", "stages 1", "stages 2", "stages 3", "replicas 1", "replicas 2"}
+    wanted = {"full", "selective", "some layers", "groups"}
+    wanted |= {"none", "stage-major", "replica-major", "stages 1", "stages 2", "stages 3", "replicas 1", "replicas 2"}
     assert {kind for kind, count in seen.items() if count >= 2} >= wanted | {f"zero {zero}" for zero in range(4)}, seen

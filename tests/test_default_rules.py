@@ -126,6 +126,26 @@ def test_one_broken_rule(case: str) -> None:
     assert all(violation.message for violation in verdict.violations)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "count", "legal"),
+    [({1}, 1, True), ({1}, None, False), ({2}, 1, False), ({2}, None, True), ({7}, None, True), ({7}, 1, False)],
+)
+def test_numbers_of_layers_that_recompute(numbers: set[int], count: int | None, legal: bool) -> None:
+    """Layers c and d can: one or both do as a problem says, and both where it says more."""
+    plan = with_stage(1, recompute="full", recomputed=count)
+    broken = evaluate(PROBLEM.with_choices(recomputed=frozenset(numbers)), plan).violations
+    assert {violation.rule for violation in broken} == (set() if legal else {"recompute"})
+
+
+def test_groups_of_replicas_may_be_ruled_out() -> None:
+    """Of four replicas two may share the weights, unless the problem leaves it at all of them."""
+    plan, roomy = plan_of(2, replicas=4, zeros=(2, 2)), replace(PROBLEM, training=Training(8))
+    assert evaluate(roomy, plan).legal
+    broken = evaluate(roomy.with_choices(hybrid=False), plan).violations
+    assert {violation.rule for violation in broken} == {"sharding"}
+    assert roomy.with_choices(hybrid=False, zero_degree=None).shard_groups(NARROW, 12) == (12,)
+
+
 def test_load_out_of_range() -> None:
     """Rings whose latencies leave the range of ticks for each microbatch break the rule `range`, and no other.
 

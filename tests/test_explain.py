@@ -25,6 +25,7 @@ from nest.families import Hyperparameters, from_hyperparameters
 from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.hardware import cluster_named
+from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, SideConstraint, Training, Variant
 from nest.report.layout import Screen, Summary, render
 from nest.report.terminal import explain_into
@@ -168,6 +169,15 @@ def test_devices_that_stages_and_replicas_take_together(capsys: pytest.CaptureFi
     printed = " ".join(capsys.readouterr().out.split())
     assert "stages x replicas x width, 2 x 2 x 8, are 32 devices, the cluster has 16" in printed
     assert "use 32 devices" in printed
+
+
+def test_more_devices_do_not_always_help() -> None:
+    """A group of six nests with blocks of four only where it is the whole cluster: memory alone is in the conflict."""
+    cluster = Cluster(6, 100, (Level(2, 1e9, 0.0), Level(3, 1e9, 0.0)))
+    graph = LayerGraph((Layer("a", 1.0, 1.0, 200, 0),), ())
+    training = Training(2)
+    problem = Problem("six", {Variant(2, context=2): graph}, cluster, training, Choices(zero=frozenset({0})), DEFAULT)
+    assert explained(problem).conflict == (f"memory={cluster.hbm_bytes}",)
 
 
 def test_command_line_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from nest.cost.memory import in_flight, state
-from nest.evaluate import Evaluation
+from nest.evaluate import Evaluation, sharing_replicas
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
 from nest.plan import Plan
@@ -88,16 +88,9 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         yield _state(whole, Copies(OPTIMIZER_COPIES[problem.training.optimizer]), zero, degree)
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
-    ranks = problem.copy_ranks(plan.variant, _together(problem, plan, at))
+    ranks = problem.copy_ranks(plan.variant, sharing_replicas(problem, plan, at))
     for weights, holders in zip((whole - experts, experts), ranks, strict=True):
         yield _state(weights, problem.training.held, zero, holders)
-
-
-def _together(problem: Problem, plan: Plan, at: int) -> int:
-    """Return how many neighbouring replicas share weights between them; all where their number is not legal."""
-    each, degree = problem.copy_ranks(plan.variant, 1)[0], plan.stages[at].sharding.degree
-    legal = plan.stages[at].sharding.zero and degree % each == 0 and plan.replicas % (degree // each) == 0
-    return degree // each if legal else plan.replicas
 
 
 def _state(weights: int, copies: Copies, zero: int, degree: int) -> tuple[int, int, int]:

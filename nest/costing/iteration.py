@@ -174,14 +174,14 @@ class _Plan:
         return self.layout.zero == 3 and self.layout.stages == 1
 
     def recompute(self, stage: int, blocks: Sequence[LayerCost]) -> list[Recompute]:
-        """Return what each block computes again: the last so many layers of the stage, which needs the most memory."""
+        """Return what each block computes again: the first so many layers of the stage do."""
         left = self.layout.recomputed[stage] if self.layout.recomputed else len(blocks)
         kinds: list[Recompute] = []
-        for block in reversed(blocks):
+        for block in blocks:
             again = block.repeats and left > 0
             left -= again
             kinds.append(self.layout.recompute if again else "none")
-        return kinds[::-1]
+        return kinds
 
     def memory(self, stage: int, blocks: Sequence[LayerCost]) -> StageMemory:
         microbatches = self.layout.microbatches(self.setting)

@@ -23,7 +23,7 @@ from nest.cost.exchanges import (
 from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, whole_for_a_moment
 from nest.cost.scale import Scale
-from nest.evaluate.rules import priced_sharding
+from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Pass, Recomputed
 from nest.plan import Plan
@@ -158,11 +158,8 @@ class _Stage:
 
     @cached_property
     def together(self) -> int:
-        """Neighbouring replicas that share weights between them; all of them where their number is not legal."""
-        walk = self.walk
-        each, degree = walk.problem.copy_ranks(walk.plan.variant, 1)[0], walk.plan.stages[self.at].sharding.degree
-        legal = self.zero and degree % each == 0 and walk.plan.replicas % (degree // each) == 0
-        return degree // each if legal else walk.plan.replicas
+        """Neighbouring replicas that share weights between them."""
+        return sharing_replicas(self.walk.problem, self.walk.plan, self.at)
 
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:

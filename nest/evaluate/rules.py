@@ -51,7 +51,11 @@ def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) 
         return f"{stage.recompute!r}, allowed are {', '.join(kinds)}"
     count = able[stage.recompute]
     asked = count if stage.recomputed is None else stage.recomputed
-    return None if 1 <= asked <= count else f"{asked} layers {stage.recompute!r}, {count} of them can"
+    if not 1 <= asked <= count:
+        return f"{asked} layers {stage.recompute!r}, {count} of them can"
+    if not problem.choices.admits_recomputed(asked, count):
+        return f"{asked} layers, allowed are {sorted(problem.choices.recomputed or ())}"
+    return None
 
 
 def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Violation]:
@@ -65,6 +69,16 @@ def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Viol
         yield Violation("sharding", f"stage {at} shards {where}, which {name!r} does not price")
     elif sharding.degree > 1 and sharding.degree not in _degrees(problem, plan):
         yield Violation("sharding", f"stage {at} shards over {sharding.degree}, which is no allowed degree")
+
+
+def sharing_replicas(problem: Problem, plan: Plan, at: int) -> int:
+    """Return how many neighbouring replicas share a stage's weights between them (rule C7).
+
+    All of them where the stage shards over no replicas, or over a number of ranks that is not legal.
+    """
+    each, (zero, degree) = problem.copy_ranks(plan.variant, 1)[0], priced_sharding(problem, plan.stages[at])
+    legal = zero and degree % each == 0 and plan.replicas % (degree // each) == 0
+    return degree // each if legal else plan.replicas
 
 
 def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:

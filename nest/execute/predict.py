@@ -35,7 +35,7 @@ def state_bytes(job: Job, stage: int) -> tuple[int, int]:
     """Return the bytes of weights and of Adam's moments that a rank of a stage holds, by `nest.costing`."""
     shape, part = job.shape, job.shape.stages[stage]
     parameters = stage_parameters(_costs(job, fused=True)[part.first : part.end])
-    sharding = Sharding(part.zero, shape.copies, shape.replicas * shape.context)
+    sharding = Sharding(part.zero, *shape.sharing(stage))
     recipe = recipe_named("fp32")
     return int(recipe.weights) * sharding.share(parameters, 3), int(recipe.moments) * sharding.share(parameters, 1)
 

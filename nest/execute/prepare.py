@@ -65,7 +65,7 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
         If the tiny model cannot be cut as the plan cuts its own.
     """
     _check_layers(problem, plan)
-    shape = shape_of(plan, asked.blocks)
+    shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
         shape = replace(shape, schedule=asked.schedule)
     smaller: tuple[str, ...] = ()
@@ -122,5 +122,5 @@ def _notes(problem: Problem, plan: Plan, job: Job, microbatches: int) -> Iterato
         yield "the model has experts; the tiny one has none, since no ranks share them"
     if shape.expert > 1:
         yield "kept bytes are predicted for experts of equal load; the router sends what it likes"
-    if shape.copies == 1 and any(stage.zero for stage in shape.stages):
+    if any(stage.zero and max(shape.sharing(at)) == 1 for at, stage in enumerate(shape.stages)):
         yield "no copies are left over which ZeRO could spread anything"

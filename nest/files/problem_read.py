@@ -94,6 +94,8 @@ def _choices(table: ChoicesTable) -> Choices:
         zero_degree=_allowed(table.zero_degree, "zero_degree"),
         recompute=table.recompute,
         stage_recompute=_kinds(_renamed(table)),
+        recomputed=_allowed(table.recomputed, "recomputed"),
+        hybrid=table.hybrid,
     )
 
 

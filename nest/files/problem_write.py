@@ -14,7 +14,7 @@ from nest.files.model_write import model_lines
 from nest.files.schema import SCHEMA
 from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
-from nest.problem import RECOMPUTE, Choices, Problem, Training
+from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
 
 
 def write_problem(problem: Problem, path: str | Path) -> None:
@@ -95,7 +95,7 @@ def _links(level: Level) -> Values:
 def choice_values(choices: Choices) -> Values:
     """Return what restricts the solver, and always sharding and recomputation, which decide what fits."""
     values: Values = {}
-    for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
+    for name in COUNTED:
         allowed = getattr(choices, name)
         if allowed is not None:
             values[name] = spell_allowed(allowed)
@@ -103,6 +103,8 @@ def choice_values(choices: Choices) -> Values:
         values["sequence"] = choices.sequence
     if choices.stage_recompute is not None:
         values["stage_recompute"] = [each for each in RECOMPUTE if each in choices.stage_recompute]
+    if not choices.hybrid:
+        values["hybrid"] = False
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
 
 

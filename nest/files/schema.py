@@ -120,6 +120,8 @@ class ChoicesTable(Table):
     zero_degree: AllowedValues = "any"
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
     stage_recompute: RecomputeKinds = "any"
+    recomputed: AllowedValues = "any"
+    hybrid: Switch = True
     variant_recompute: RecomputeKinds | UnsetType = UNSET
 
 

@@ -100,7 +100,6 @@ def level_name(cluster: Cluster, level: int) -> str:
 def _modes(variant: Variant) -> str:
     modes = ["sequence parallel"] if variant.sequence else []
     modes += [f"microbatch {variant.microbatch}"] if variant.microbatch != 1 else []
-    modes += [f"recompute {variant.recompute}"] if variant.recompute != "none" else []
     return "".join(f", {mode}" for mode in modes)
 
 

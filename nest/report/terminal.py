@@ -305,6 +305,8 @@ def _choices(problem: Problem) -> str:
     values = choice_values(problem.choices)
     if problem.preset.recompute != "choices":
         del values["recompute"]  # which the preset leaves to something else
+    if problem.choices.hybrid:
+        del values["hybrid"]
     fixed = [f"{name} {_choice(value)}" for name, value in values.items() if value not in (None, [0, 1, 2, 3])]
     return "; ".join([*fixed, "everything else free"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from nest.costing import Layout, layer_costs, split_stages
@@ -27,18 +28,27 @@ def plan_of(run: Run, problem: Problem, variant: Variant, layout: Layout) -> Pla
     Raises
     ------
     InvalidProblem
-        If the layout has chunks, offloads, or recomputes the last layers of stages; problems have no such plans.
+        If the layout has chunks or offloads; problems have no such plans.
     """
-    if layout.virtual > 1 or layout.offloaded or layout.recomputed:
-        what = "chunks, last layers that compute again, and state on the host are not in the space of preset 'default'"
+    if layout.virtual > 1 or layout.offloaded:
+        what = "chunks, and state on the host, are not in the space of preset 'default'"
         raise InvalidProblem("layout", what, "give a plan without them")
     costs = Chain.of(run.model).flattened(layer_costs(run.model, run.hardware.device, run.setting(variant)))
     ends = [0, *accumulate(len(blocks) for blocks in split_stages(costs, layout))]
-    ids = [layer.id for layer in problem.graphs[variant].layers]
     width, ranks = variant.width, problem.copy_ranks(variant, layout.data)[0]
     sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
     stages = (
-        Stage(tuple(ids[first:end]), at * width * layout.data, width, layout.recompute, sharding)
-        for at, (first, end) in enumerate(pairwise(ends))
+        replace(_repeating(problem, variant, layout, at, run), first_device=at * width * layout.data, sharding=sharding)
+        for at, run in enumerate(pairwise(ends))
     )
     return Plan(variant, layout.data, width, tuple(stages), "stage-major")
+
+
+def _repeating(problem: Problem, variant: Variant, layout: Layout, at: int, run: tuple[int, int]) -> Stage:
+    """Return a stage with its layers and what they recompute; none where no layer can, or none is to."""
+    layers = problem.graphs[variant].layers[slice(*run)]
+    able = sum(layer.again(layout.recompute) is not None for layer in layers)
+    count = min(able, layout.recomputed[at]) if layout.recomputed else able
+    kind = layout.recompute if count else "none"
+    ids = tuple(layer.id for layer in layers)
+    return Stage(ids, 0, variant.width, kind, recomputed=count if 0 < count < able else None)

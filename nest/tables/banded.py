@@ -165,7 +165,7 @@ class GroupedBand:
         return self._repeats[key]
 
     def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> Fewest:
-        return Repeats(repeating, kept, moment, whole)
+        return Repeats(repeating, kept, moment, whole, self.tables.problem.choices.recomputed)
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from nest.cost.scale import Scale
 from nest.downsets import Words
-from nest.problem import Problem, Variant
+from nest.problem import Allowed, Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.family import Family
 from nest.tables.grouped import GroupedTables
-from nest.tables.repeated import Repeating, Stages
+from nest.tables.repeated import Repeating, Stages, first_allowed, following
 from nest.tables.shares import Sharing
 from nest.units import NEVER, Ints, quanta
 
@@ -79,7 +79,8 @@ class BranchedBand(GroupedBand):
         return family.most(family.between(self.stages.first, self.stages.end), values)
 
     def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> BranchedRepeats:
-        return BranchedRepeats(self.tables.family, repeating, kept, (moment, whole))
+        allowed = self.tables.problem.choices.recomputed
+        return BranchedRepeats(self.tables.family, repeating, kept, (moment, whole), allowed)
 
 
 class BranchedRepeats:
@@ -97,31 +98,39 @@ class BranchedRepeats:
         As for runs of layers.
     moments
         What is in use for a moment without recomputation, and what of it is there in either case.
+    allowed
+        As for runs of layers.
     """
 
-    def __init__(self, family: Family, repeating: Repeating, kept: Ints, moments: tuple[Ints, Ints]) -> None:
+    def __init__(
+        self, family: Family, repeating: Repeating, kept: Ints, moments: tuple[Ints, Ints], allowed: Allowed = None
+    ) -> None:
         self.family, able = family, repeating.able
         freed = np.where(able, kept - repeating.kept, 0)
         values = (able.astype(np.int64), freed, np.maximum(freed, 0), np.where(able, repeating.ticks, 0))
         self._count, self._freed, self._most_freed, self._ticks = map(family.sums_up_to, values)
         self._plain, whole = moments
         self._again = np.where(able, repeating.working + whole, self._plain)
+        self._following = following(int(able.sum()), allowed)
 
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
         fewest = np.zeros(len(stages.first), dtype=np.int64)
         least = self.family.most(self._words(stages), np.minimum(self._again, self._plain))
         needed = stages.kept - (stages.room - least) // flying
-        one = self._reaches(self._count, stages, np.ones_like(needed))
-        place = np.maximum(one, self._reaches(self._most_freed, stages, needed))
-        left = np.flatnonzero(place < len(self._plain))
-        rows, place = stages.pick(left), place[left]
+        last = len(self._plain) - 1
+        able = self._up_to(self._count, stages, np.full_like(needed, last))
+        place = self._reaches(self._most_freed, stages, needed)
+        count = np.maximum(self._up_to(self._count, stages, np.minimum(place, last)), 1)
+        count = first_allowed(self._following, np.where(place > last, able + 1, count), able)
+        left = np.flatnonzero(count <= able)
+        rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
-            count, fits = self._up_to(self._count, rows, place), self._fits(rows, place, flying)
+            fits = self._fits(rows, self._reaches(self._count, rows, count), flying)
             fewest[left[fits]] = count[fits]
-            place = self._reaches(self._count, rows, count + 1)
-            more = ~fits & (place < len(self._plain))
-            left, rows, place = left[more], rows.pick(more), place[more]
+            count = first_allowed(self._following, count + 1, most)
+            more = ~fits & (count <= most)
+            left, rows, count, most = left[more], rows.pick(more), count[more], most[more]
         return fewest
 
     def _fits(self, stages: Stages, place: Ints, flying: int) -> np.ndarray:

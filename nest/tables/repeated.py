@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from nest.graph import Again
+from nest.problem import Allowed
 from nest.tables.sums import prefix
 from nest.units import NEVER, Ints
 
@@ -89,6 +90,28 @@ class Fewest(Protocol):
         """Return the ticks that so many layers of stages add, `NEVER` for none."""
 
 
+def following(most: int, allowed: Allowed) -> Ints:
+    """Return for each number of layers the first one from it on that is allowed, `NEVER` for none."""
+    numbers = np.arange(most + 1, dtype=np.int64)
+    if allowed is None:
+        return numbers
+    ordered = np.array([*sorted(allowed), NEVER], dtype=np.int64)
+    found: Ints = ordered[np.searchsorted(ordered[:-1], numbers)]
+    return found
+
+
+def first_allowed(following: Ints, count: Ints, able: Ints) -> Ints:
+    """Return the first number from one on that a stage with so many able layers may have, a larger one for none.
+
+    Parameters
+    ----------
+    following
+        As `following` returns it.
+    """
+    found = following[np.minimum(count, len(following) - 1)]
+    return np.where((count <= able) & (found < NEVER), np.minimum(found, able), able + 1)
+
+
 class Repeats:
     """Finds the fewest layers that have to recompute, for one kind and one way to shard, in runs of layers.
 
@@ -100,6 +123,8 @@ class Repeats:
         Quanta that each layer keeps of a microbatch, and has in use for a moment, without recomputation.
     whole
         Quanta among the latter that are there in either case: of weights and gradients that are whole for a moment.
+    allowed
+        Numbers of layers that may recompute; None for all. A stage in which fewer can may have all of them do so.
 
     Notes
     -----
@@ -110,7 +135,7 @@ class Repeats:
     use for a moment, no stage fits. From there on each number is tried.
     """
 
-    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> None:
+    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints, allowed: Allowed = None) -> None:
         self.able = np.flatnonzero(repeating.able)
         self.before = prefix(repeating.able.astype(np.int64))
         self.ticks = prefix(repeating.ticks[self.able])
@@ -118,19 +143,25 @@ class Repeats:
         self.most_freed = np.maximum.accumulate(self.freed)
         again = np.where(repeating.able, repeating.working + whole, moment)
         self._again, self._plain, self._least = map(RangeMost, (again, moment, np.minimum(again, moment)))
+        self._following = following(len(self.able), allowed)
 
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
         fewest = np.zeros(len(stages.first), dtype=np.int64)
         begin, able = self._begin(stages, flying)
-        left = np.flatnonzero(begin <= able)
-        rows, count, most = stages.pick(left), begin[left], able[left]
+        count = self._allowed(begin, able)
+        left = np.flatnonzero(count <= able)
+        rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
             fits = self._fits(rows, count, flying)
             fewest[left[fits]] = count[fits]
-            more = ~fits & (count < most)
-            left, rows, count, most = left[more], rows.pick(more), count[more] + 1, most[more]
+            count = self._allowed(count + 1, most)
+            more = ~fits & (count <= most)
+            left, rows, count, most = left[more], rows.pick(more), count[more], most[more]
         return fewest
+
+    def _allowed(self, count: Ints, able: Ints) -> Ints:
+        return first_allowed(self._following, count, able)
 
     def _begin(self, stages: Stages, flying: int) -> tuple[Ints, Ints]:
         """Return a number of layers below which no stage fits, and how many there are that can recompute."""
