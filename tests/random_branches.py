@@ -140,9 +140,8 @@ def random_branched_plan(seed: int, problem: Problem) -> Plan:
     order = rng.choice(list(orders(problem.graphs[variant])))
     changed, room = reordered(problem, order), max(1, problem.cluster.devices // variant.width)
     stages = rng.randint(1, min(len(order), room))
-    runs = rng.choice(list(cuttings(order, stages)) or [[(0, len(order))]])
-    if len(runs) != stages:
-        changed, runs = problem, [(0, len(order))]
+    ways = list(cuttings(order, stages))
+    changed, runs = (changed, rng.choice(ways)) if ways else (problem, [(0, len(order))])
     most = max(1, min(room // len(runs), problem.microbatches(variant)))
     outer = oracle.Outer(variant, len(runs), rng.randint(1, most), rng.choice(["stage-major", "replica-major"]))
     free = changed.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)

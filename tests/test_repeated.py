@@ -37,7 +37,7 @@ def test_fewest_layers(seed: int) -> None:
     repeats = Repeats(repeating, kept, working + whole, whole)
     for flying in (1, 2, 5):
         found = repeats.fewest(stages, flying)
-        added = repeats.added(stages.first, found)
+        added = repeats.added(stages, found)
         for at, (first, end) in enumerate(runs.tolist()):
             places = [place for place in range(first, end) if able[place]]
             best = 0
