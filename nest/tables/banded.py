@@ -65,6 +65,11 @@ class GroupedBand:
         self.valid: np.ndarray = self.end <= self.tables.layers
         self.reached: Ints = np.minimum(self.end, self.tables.layers)
 
+    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        """Return the cuts before and behind some stages, given by their indices in the tables."""
+        first, column = chosen
+        return first, first + column + 1
+
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""
         ends = self.tables.by_cut(values)
@@ -111,8 +116,7 @@ class GroupedBand:
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         left = np.nonzero(asked & ~plain & self.valid & (room >= 0))
         if len(left[0]) and self.tables.repeating:
-            first = np.broadcast_to(self.first, room.shape)[left]
-            stages = Stages(first, self.end[left], room[left], self._kept[left])
+            stages = Stages(*self._cuts_of(left), room[left], self._kept[left])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)

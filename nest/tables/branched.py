@@ -74,6 +74,9 @@ class BranchedBand(GroupedBand):
         self.end = self.reached = self.stages.end
         self.valid = np.ones(len(self.end), dtype=bool)
 
+    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        return self.first[chosen], self.end[chosen]
+
     def _largest(self, values: Ints) -> Ints:
         family = self.tables.family
         return family.most(family.between(self.stages.first, self.stages.end), values)
