@@ -26,6 +26,7 @@ from nest.milp import solve_cpsat
 from nest.problem import Choices, Problem, SideConstraint, Variant
 from nest.result import Progress, Status
 from nest.tables import Tables
+from nest.technologies import affordable, why_none_affordable
 from nest.units import Number
 
 MOST_BYTES = 2**53
@@ -148,7 +149,8 @@ class _Questions:
         if self.over:
             return _Answer.UNKNOWN
         try:
-            return self._of_variants(problem) if _decided_by_variants(problem) else self.ask(problem)[0]
+            by_variants = not problem.cluster.menus and _decided_by_variants(problem)
+            return self._of_variants(problem) if by_variants else self.ask(problem)[0]
         except InvalidProblem:
             return _Answer.UNCOUNTED
 
@@ -179,7 +181,21 @@ class _Questions:
             yield variant
 
     def ask(self, problem: Problem, part: float = SLICE) -> tuple[_Answer, str | None]:
-        """Answer, with the reason where there is no plan, in at most a part of the time that is left."""
+        """Answer, with the reason where there is no plan, in at most a part of the time that is left.
+
+        What the links are decides on no plan but by the budget, and by what ties stages together.
+        """
+        if not problem.cluster.menus:
+            return self._ask_built(problem, part)
+        found = affordable(problem)
+        if not found:
+            return _Answer.NONE, why_none_affordable(problem)
+        some = found if Filters(problem).coupling else found[:1]
+        answers = [self._ask_built(problem.built(each.technologies), part / len(some)) for each in some]
+        return min(answers, key=lambda each: (_Answer.PLAN, _Answer.UNKNOWN, _Answer.NONE).index(each[0]))
+
+    def _ask_built(self, problem: Problem, part: float) -> tuple[_Answer, str | None]:
+        """Answer for one choice of what the links are."""
         answer, reason = self._ask_local(_seen_from_one_replica(problem), part)
         if answer is _Answer.PLAN and Filters(problem).coupling:
             answer, reason = _coupled(problem, self._deadline(part))
@@ -336,9 +352,11 @@ def _dropping(constraint: SideConstraint) -> Change:
     return lambda problem: problem.with_constraints(*(each for each in problem.constraints if each != constraint))
 
 
-def _spell(value: frozenset[int] | bool) -> str:
+def _spell(value: frozenset[int] | bool | float) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:.15g}"
     return "none" if value == {0} else ",".join(str(each) for each in sorted(value))
 
 

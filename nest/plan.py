@@ -99,7 +99,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A complete plan; stages from the first of the pipeline on."""
+    """A complete plan; stages from the first of the pipeline on.
+
+    ``technologies`` are the names of what the links are, one for each level of the cluster that has a menu.
+    """
 
     variant: Variant
     replicas: int
@@ -107,6 +110,7 @@ class Plan:
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
     schedule: Schedule = "1f1b"
+    technologies: tuple[str, ...] = ()
 
     @property
     def used_devices(self) -> int:

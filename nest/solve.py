@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from nest.constraints import none_keeps
+from nest.cost.scale import scale_of
 from nest.dp import Outcome, along_one_order, optimum, why_infeasible
 from nest.errors import InvalidProblem, NestError, OutOfScope
 from nest.evaluate import Evaluation, evaluate
@@ -17,6 +18,7 @@ from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Report, Result, Status
 from nest.tables import Tables
+from nest.technologies import affordable, best_of, why_none_affordable
 
 Backend: TypeAlias = Literal["auto", "dp", "cpsat", "pyomo"]
 """Which solver: the dynamic program, or the mathematical programme by CP-SAT or by HiGHS through Pyomo."""
@@ -76,9 +78,25 @@ def solve(
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
     begin = time.perf_counter()
-    tables = Tables.of(problem)
     end = None if time_limit_s is None else begin + time_limit_s
-    request = _Request(problem, tables, end, report, better_than)
+
+    def ask(built: Problem, most: int | None) -> Result:
+        return _solve(_Request(built, Tables.of(built), end, report, most), backend, cuts)
+
+    if problem.cluster.menus and not affordable(problem):
+        return _unaffordable(problem, backend)
+    found = best_of(problem, ask, end, better_than) if problem.cluster.menus else ask(problem, better_than)
+    return replace(found, wall_s=time.perf_counter() - begin)
+
+
+def _unaffordable(problem: Problem, backend: Backend) -> Result:
+    reason, time = why_none_affordable(problem), scale_of(problem).time
+    return Result(Status.INFEASIBLE, None, None, time, problem.time_unit_s, backend, 0.0, reason)
+
+
+def _solve(request: _Request, backend: Backend, cuts: Cuts) -> Result:
+    """Find the best plan of a problem whose cluster is built."""
+    begin, problem = time.perf_counter(), request.problem
     answer = request.along_one_order() if cuts == "order" and problem.branches else request.answer(backend)
     found = answer.found
     if found.complete and found.plan is None and found.reason is None:
@@ -95,7 +113,7 @@ def solve(
         status=_status(found.objective_ticks, found.bound_ticks, found.complete),
         objective_ticks=found.objective_ticks,
         bound_ticks=found.bound_ticks,
-        time=tables.scale.time,
+        time=request.tables.scale.time,
         time_unit_s=problem.time_unit_s,
         backend=answer.backend,
         wall_s=time.perf_counter() - begin,

@@ -1,4 +1,4 @@
-"""Solver, judge and reference agree under preset `default`: as integers, on random problems small enough to try all."""
+"""Solver, judge, checker and reference agree under preset `default`, on problems small enough to try all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from random_default import SMALL, Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 
+from nest.certificate import check as claimed
 from nest.cluster import Cluster, Level
 from nest.constraints import AllowedDegrees, Constraint, CutsAt, EqualStages, MaxDevices, MemoryHeadroom, Pin, Together
 from nest.errors import InvalidProblem
@@ -16,6 +17,7 @@ from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Training, Variant
 from nest.result import Result, Status
 from nest.solve import solve
+from nest.units import HARD_LIMIT
 
 TINY = Size(layers=3, devices=6, levels=2, variants=1, batch=6)
 LARGER = Size(layers=5, devices=16, levels=3, variants=2)
@@ -32,6 +34,7 @@ def check(problem: Problem) -> Result:
     if result.plan is None or best.plan is None:
         assert result.status is Status.INFEASIBLE, shown
         assert result.reason, shown
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return result
     assert result.status is Status.OPTIMAL, shown
     verdict, rival = evaluate(problem, result.plan), evaluate(problem, best.plan)
@@ -44,7 +47,16 @@ def check(problem: Problem) -> Result:
     assert result.objective_ticks <= rival.objective_ticks, shown
     slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
     assert abs(result.objective_ticks - best.objective) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     return result
+
+
+def refuted_by(problem: Problem, value: int) -> int | None:
+    """Return what the legal plan takes with which the checker refutes a claim."""
+    better = claimed(problem, value).better
+    verdict = None if better is None else evaluate(problem, better)
+    return verdict.objective_ticks if verdict is not None and verdict.legal else None
 
 
 @pytest.mark.parametrize("seed", range(160))
@@ -134,6 +146,8 @@ def test_local_side_constraints(seed: int) -> None:
             best = verdict.objective_ticks if best is None else min(best, verdict.objective_ticks)
     assert result.objective_ticks == best, f"{show_problem(problem)}\n{result}"
     assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+    assert claimed(problem, HARD_LIMIT if best is None else best).holds
+    assert best is None or refuted_by(problem, best + 1) == best
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -86,6 +86,7 @@ BROKEN: dict[str, tuple[str, Plan]] = {
     "width not allowed": ("variant", plan_of(2, variant=WIDE)),
     "microbatch not allowed": ("variant", plan_of(2, variant=AGAIN)),
     "unit beside groups of four": ("nesting", plan_of(2, variant=THREE)),
+    "technology without a menu": ("technology", replace(LEGAL, technologies=("fibre",))),
     "layer left out": ("cover", with_stage(1, layers=("c",))),
     "layer twice": ("cover", with_stage(1, layers=("b", "c", "d"))),
     "stages swapped": ("order", replace(LEGAL, stages=(LEGAL.stages[1], LEGAL.stages[0]))),

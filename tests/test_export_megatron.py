@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from export_cases import CASES, INSTANCES, case, judged, plan, posed
 
 from nest.cli.estimate import estimate_command
-from nest.costing import Layout, estimate_iteration, network_of, placed, recipe_named
+from nest.costing import Layout, recipe_named
 from nest.errors import InvalidProblem
 from nest.export import FRAMEWORKS, Assignment, Inexpressible, exported
 from nest.export.layout import joined
@@ -24,7 +24,7 @@ from nest.families import Architecture, Hyperparameters, describe, from_hyperpar
 from nest.families.formats.megatron_flags import flags_of_text
 from nest.families.formats.megatron_layout import parts_of_layout
 from nest.problem import Variant
-from nest.runs import plan_of, read_run
+from nest.runs import Given, estimate, read_run
 
 MEGATRON = FRAMEWORKS["megatron"]
 REAL = ("llama3-70b", "mixtral-8x7b", "deepseek-v3")
@@ -97,11 +97,8 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
     layout = Layout(
         batch, given.plan.replicas, len(layers), zero=zero, layers=layers, recompute=CASES[name][4], reserve=reserve
     )
-    setting = replace(given.run.setting(variant), framework=given.run.framework)
-    network = placed(network_of(given.run.hardware), setting, layout)
-    own = estimate_iteration(
-        given.run.model, given.run.hardware.device, setting, layout, recipe=given.run.recipe, network=network
-    )
+    run = given.run
+    own = estimate(Given(run.model, run.hardware, run.setting(variant), layout, run.recipe))
     assert found["iteration_s"] == own.iteration_s
     assert found["iteration_s"] == pytest.approx(given.iteration_s, rel=0.1)
 
@@ -119,7 +116,7 @@ def test_some_layers_recompute(tmp_path: Path) -> None:
     found = json.loads(result.output)
     assert (found["from_file"]["recompute"], found["from_file"]["recompute_layers"]) == ("full", 3)
     layout = Layout(run.global_batch, 16, 4, zero=1, recompute="full", recomputed=(3,) * 4, reserve=run.reserve_bytes)
-    assert plan_of(run, problem, Variant(1), layout) == made
+    assert Given(run.model, run.hardware, run.setting(Variant(1)), layout, run.recipe).plan == made
     fewer = replace(made.stages[1], recomputed=2)
     with pytest.raises(
         Inexpressible, match=r"stage 1: recomputes 'full' in 2 layers, stage 0 in 3: Megatron-LM has one"

@@ -133,10 +133,11 @@ def test_no_plan_says_what_needs_the_memory() -> None:
         assert part in text
 
 
-def test_the_checker_is_refused_before_anything_is_solved() -> None:
-    """It does not cover the preset of runs yet."""
-    with pytest.raises(InvalidProblem, match="--certify: the checker does not cover preset 'default' yet"):
-        run(*ASKED, "--certify")
+def test_the_checker_confirms() -> None:
+    """A run is solved and certified in one go."""
+    code, text = run(*ASKED, "--certify")
+    assert code == 0
+    assert "confirmed by checker" in text
 
 
 @pytest.mark.parametrize(

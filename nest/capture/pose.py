@@ -15,7 +15,7 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Variant
-from nest.runs.pose import training_of
+from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
 """What runs a captured module if nobody says: kernel by kernel, as it was captured."""

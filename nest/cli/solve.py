@@ -83,8 +83,6 @@ def solve_command(
     check_files(source, {"-o": output, "--write-problem": write_problem})
     problem, posed = _asked(problem_path, preset, settings, options)
     origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
-    if certify:
-        _require_checker(problem)
     if write_problem is not None:
         _write_problem(problem, write_problem)
     if minimize != "time" and allowed_s is not None:
@@ -201,15 +199,6 @@ def _explanation(problem: Problem, result: Result) -> Explanation | None:
     from nest.result import Status
 
     return explain(problem, result.reason) if result.status is Status.INFEASIBLE else None
-
-
-def _require_checker(problem: Problem) -> None:
-    """Refuse what the checker cannot confirm before anything is solved."""
-    from nest.errors import OutOfScope
-
-    if problem.preset.collectives == "groups":
-        what = f"the checker does not cover preset {problem.preset.name!r} yet"
-        raise OutOfScope("--certify", what, "leave it out: the judge prices the plan in any case")
 
 
 def _confirm(problem: Problem, result: Result, time_limit_s: float | None) -> Certificate:

@@ -22,7 +22,8 @@ from nest.dp.sum_cuts import cuts_of
 from nest.dp.watch import Watch
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
-from nest.tables.shares import Holders, Option, Ranks, Shares
+from nest.tables.shares import Holders, Option, Shares
+from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
@@ -60,28 +61,30 @@ class Holding(NamedTuple):
     stride: int
 
 
+class Turn(NamedTuple):
+    """What holds for all ways to shard a stage in one place.
+
+    Parameters
+    ----------
+    flying
+        Microbatches in flight.
+    ends
+        Ticks of each stage to sum the gradients of its copies of a table.
+    allowed
+        Which stages side constraints leave.
+    """
+
+    flying: int
+    ends: Ints
+    allowed: np.ndarray
+
+
 class Way(NamedTuple):
     """How a stage shards, and what how many layers recompute: a place in `GroupedTables.repeating` from 1, or 0."""
 
     option: Option
     kind: int
     layers: int
-
-
-class _Sharded(NamedTuple):
-    """A way to shard in one place: what it adds to each layer, and how long pairs of weights synchronise."""
-
-    option: Option
-    ranks: Ranks
-    extra: Ints
-    syncs: Ints
-    moment: Ints
-
-    def beats(self, other: _Sharded) -> bool:
-        """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
-        more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
-        names = ("moment", "extra", "syncs")
-        return more and all((getattr(self, name) <= getattr(other, name)).all() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,8 @@ class SumRows:
         self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
-        self._sharded: dict[Holders, list[_Sharded]] = {}
-        self._undominated: dict[tuple[Shares, ...], list[_Sharded]] = {}
+        self._sharded: dict[Holders, list[ShardedWay]] = {}
+        self._undominated: dict[tuple[Shares, ...], list[ShardedWay]] = {}
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -163,24 +166,26 @@ class SumRows:
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         admitted = self.masks.at(step.role, step.start, self.stride)
         allowed = band.valid if admitted is None else band.valid & admitted
+        ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step.site.holders)):
-            self._consider(found, step.flying, at, each, allowed)
+            self._consider(found, Turn(step.flying, ends, allowed), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def _consider(self, found: StageTables, flying: int, at: int, way: _Sharded, allowed: np.ndarray) -> None:
+    def _consider(self, found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
         """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-        if found.load.max(where=allowed, initial=0) < int(way.extra.min()):
+        flying, ends, allowed = turn
+        if found.load.max(where=allowed, initial=0) < int(way.least.min()):
             return
-        own, waits = self.band.sums(way.extra), self.band.spread_out(way.syncs)
+        own, waits = self.band.own(way), self.band.waits(way) + ends
         may = allowed & (waits <= self.most_sync)
         may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
         if not may.any():
             return
-        again = self.band.recomputation(way.option, flying, may)
+        again = self.band.recomputation(way, flying, may)
         total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
         better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
         chosen = np.full_like(again.kind, at)
@@ -191,24 +196,19 @@ class SumRows:
         ):
             np.copyto(into, values, where=better)
 
-    def ways(self, holders: Holders) -> list[_Sharded]:
+    def ways(self, holders: Holders) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
         if holders not in self._sharded:
-            tables, kept = self.band.tables, list[_Sharded]()
+            tables, kept = self.band.tables, list[ShardedWay]()
             shares = tuple(tables.shares(holders, option.together) for option in self.options)
             if shares not in self._undominated:
                 for option, each in zip(self.options, shares, strict=True):
-                    way = self._way(option, each)
+                    way = self.band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
                 self._undominated[shares] = kept
             self._sharded[holders] = self._undominated[shares]
         return self._sharded[holders]
-
-    def _way(self, option: Option, shares: Shares) -> _Sharded:
-        tables = self.band.tables
-        extra, moment = tables.extra(shares, option.zero), tables.whole(shares.ranks, option.zero)
-        return _Sharded(option, shares.ranks, extra, self.band.syncs(shares, option.zero), moment)
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -221,10 +221,10 @@ class SumRows:
         """
         tables = []
         for step in self.steps:
-            sync = np.full(self.band.valid.shape, NEVER, dtype=np.int64)
+            sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
             for each in self.ways(step.site.holders):
                 fits = self.band.least_need(each.option, step.flying)
-                np.minimum(sync, self.band.spread_out(each.syncs), out=sync, where=fits)
+                np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
             tables.append(sync)
         return self._least_most(tables)
 

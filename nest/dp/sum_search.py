@@ -173,7 +173,7 @@ class _Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -220,7 +220,8 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement)
+    technologies = tables.problem.cluster.technologies
+    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
@@ -232,6 +233,6 @@ def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) ->
         first_device=start,
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,
-        sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
+        sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
     )

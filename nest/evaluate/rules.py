@@ -16,6 +16,21 @@ from nest.problem import Problem
 from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
+def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``technology``: one of each menu, that of the cluster where that is built, not too dear."""
+    cluster, named = problem.cluster, ", ".join(plan.technologies) or "none"
+    chosen = cluster.named(plan.technologies)
+    if chosen is None:
+        menus = "; ".join(" or ".join(each.name for each in level.alternatives) for level in cluster.menus)
+        due = f"one of each menu is due: {menus}" if menus else "no level has a menu"
+        yield Violation("technology", f"the plan names {named}, {due}")
+    elif cluster.technologies not in ((), plan.technologies):
+        yield Violation("technology", f"the plan names {named}, the cluster has {', '.join(cluster.technologies)}")
+    elif not problem.affords(chosen):
+        price, most = float(cluster.price(chosen)), problem.choices.price_at_most
+        yield Violation("technology", f"{named} cost {price:,.10g}, allowed are {most:,.10g}")
+
+
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)

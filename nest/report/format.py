@@ -9,6 +9,7 @@ from math import ceil, floor
 
 from nest.cluster import Cluster
 from nest.graph import LayerId
+from nest.plan import Plan
 from nest.problem import Variant
 from nest.units import Number
 
@@ -90,6 +91,16 @@ def widths(variant: Variant) -> str:
 def short_widths(variant: Variant) -> str:
     """Return the widths of a variant without their names, as in ``4 x 1 x 1``."""
     return f"{variant.tensor} x {variant.expert} x {variant.context}{_modes(variant)}"
+
+
+def technologies_text(cluster: Cluster, plan: Plan) -> str:
+    """Return what a plan chose for the levels with a menu, and what that costs; nothing where there is no menu."""
+    chosen = cluster.named(plan.technologies)
+    if not chosen:
+        return ""
+    menus = [at for at, level in enumerate(cluster.levels) if level.alternatives]
+    names = ", ".join(f"{level_name(cluster, at)} {each.name}" for at, each in zip(menus, chosen, strict=True))
+    return f"{names}; price {float(cluster.price(chosen)):,.10g}"
 
 
 def level_name(cluster: Cluster, level: int) -> str:

@@ -18,11 +18,13 @@ from itertools import accumulate
 from math import comb
 
 from nest.problem import Choices, Problem, Variant
+from nest.technologies import affordable
 
 
 def plans_of(problem: Problem) -> dict[Variant, int]:
-    """Count the plans of each allowed variant that fit on the devices."""
-    return {variant: _plans(problem, variant) for variant in problem.variants}
+    """Count the plans of each allowed variant that fit on the devices, with every choice of technologies (C14)."""
+    choices = len(affordable(problem))
+    return {variant: choices * _plans(problem, variant) for variant in problem.variants}
 
 
 def _plans(problem: Problem, variant: Variant) -> int:

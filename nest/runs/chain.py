@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from nest.costing import LayerCost
 from nest.errors import InvalidProblem
@@ -21,7 +22,7 @@ class Step:
     source, target
         Places.
     share
-        Bytes over those that the source sends to the next block.
+        Bytes over those that the source sends to the next block; 0 where an edge only says what runs first.
     """
 
     source: int
@@ -48,25 +49,36 @@ class Chain:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, model: Architecture) -> Chain:
+    def of(cls, model: Architecture, *, given: bool = False) -> Chain:
         """Put the blocks of a model in order.
 
         An encoder comes before its decoder, a tower before the layers that look at it. Only edges say what has to run
         first: two towers run side by side, and so do an encoder and the embedding of its decoder.
 
+        Parameters
+        ----------
+        given
+            Whether the stages are given, so that stacks come in the order of the model, whatever orders them.
+
         Raises
         ------
         InvalidProblem
-            If nothing joins a stack to others, a later one feeds it, or layers share weights.
+            If layers share weights; and, where stages are to be found, if nothing joins a stack to others, or a later
+            one feeds it.
         """
         check_own_weights(model)
         stacks = trained_stacks(model)
         starts = _starts(stacks)
         links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
-        _check_order(stacks, links)
+        if given:
+            order = list(starts)
+            links = [link for link in links if order.index(link.source[0]) < order.index(link.target[0])]
+        else:
+            _check_order(stacks, links)
         several = len(stacks) > 1
         kinds = (f"{stack.name}.{block.kind}" if several else block.kind for stack in stacks for block in stack.blocks)
-        return cls(stacks, tuple(kinds), tuple(sorted(_steps(stacks, starts, links), key=_ends)))
+        steps = [*_steps(stacks, starts, links), *(_one_order(stacks, starts, links) if given else ())]
+        return cls(stacks, tuple(kinds), tuple(sorted(steps, key=_ends)))
 
     def flattened(self, costs: Mapping[str, Sequence[LayerCost]]) -> list[LayerCost]:
         """Return costs by stack as costs by place."""
@@ -126,3 +138,12 @@ def _steps(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[L
     for stack in stacks:
         first = starts[stack.name]
         yield from (Step(place, place + 1) for place in range(first, first + len(stack.blocks) - 1))
+
+
+def _one_order(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[Link]) -> Iterator[Step]:
+    """Yield what joins each stack to the next where no link does."""
+    made = {tuple(starts[name] + place for name, place in (link.source, link.target)) for link in links}
+    for before, behind in pairwise(stacks):
+        ends = starts[behind.name] - 1, starts[behind.name]
+        if ends not in made and before.blocks:
+            yield Step(*ends, 0)

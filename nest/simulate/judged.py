@@ -57,6 +57,7 @@ def pipeline_of(
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    problem = problem.built(problem.cluster.named(plan.technologies) or ())
     graph = problem.graphs[plan.variant]
     stages = tuple(_Judged(problem, plan, graph, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
@@ -126,7 +127,8 @@ class _Judged:
         return receive, 0 if last else self._hop(levels.exit, self.at)
 
     def _hop(self, level: int, boundary: int) -> int:
-        return _hop(self.problem, self.evaluation, level, float(sum(_alive(self.graph, self.plan, boundary))))
+        size = float(sum(_alive(self.graph, self.plan, boundary)))
+        return _hop(self.problem, self.plan, self.evaluation, level, size)
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -139,7 +141,9 @@ class _Judged:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
-        gathered = sharding // (2 + self.problem.training.held.gradients)
+        copies = self.problem.training.held
+        sent = 2 * copies.gathered + copies.summed
+        gathered = int(sharding * Fraction(copies.gathered) / Fraction(sent)) if sent else 0
         return gathered, sharding - 2 * gathered
 
 
@@ -153,9 +157,9 @@ def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, evaluation: Evaluation, level: int, size: float) -> int:
-    seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
-    return evaluation.scale.time.ticks(seconds)
+def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> int:
+    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
+    return sum(evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
 
 
 def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
@@ -166,7 +170,7 @@ def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluatio
     levels = set(problem.cluster.spans(here, there).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
-        return max(_hop(problem, evaluation, level, size) for level in levels)
+        return max(_hop(problem, plan, evaluation, level, size) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = evaluation.scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)

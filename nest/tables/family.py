@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +34,8 @@ class TooManyStages(LimitReached):
         super().__init__(f"model: {what}; {ONE_ORDER}")
 
 
-class Differences(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Differences:
     """Stages as pairs of downsets, of which the larger holds the smaller.
 
     Parameters
@@ -44,11 +44,24 @@ class Differences(NamedTuple):
         Numbers of the smaller and of the larger downset, ascending.
     starts
         Where the stages begin in these arrays that have a downset as the smaller one.
+    codes
+        What tells each pair from all others, ascending.
     """
 
     first: Ints
     end: Ints
     starts: Ints
+    codes: Ints
+
+    def entries(self, first: Ints, end: Ints) -> Ints:
+        """Return where some of these stages are in the arrays."""
+        found: Ints = np.searchsorted(self.codes, _code(first, end))
+        return found
+
+
+def _code(first: Ints, end: Ints) -> Ints:
+    code: Ints = first * MOST_CUTS + end
+    return code
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,8 @@ class Family:
                 raise TooManyStages(what)
         lengths = np.array([len(each) for each in found], dtype=np.int64)
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        return Differences(np.repeat(np.arange(len(found)), lengths), np.concatenate(found), starts)
+        firsts, ends = np.repeat(np.arange(len(found)), lengths), np.concatenate(found)
+        return Differences(firsts, ends, starts, _code(firsts, ends))
 
     def sums_up_to(self, values: Ints) -> Ints:
         """Return the sums of a value of layers up to each place in the order, in each downset: a row for each."""
@@ -129,6 +143,32 @@ class Family:
         """Layers up to each place in the order, as bits in words: a row for each place."""
         units = self.downsets.units
         return bits([(2 << place) - 1 for place in range(units)], units)
+
+    @cached_property
+    def bit_of(self) -> Words:
+        """Each layer as a bit in words: a row for each place."""
+        units = self.downsets.units
+        return bits([1 << place for place in range(units)], units)
+
+    @cached_property
+    def _known(self) -> tuple[list[tuple[Words, Ints]], Ints]:
+        """Values of words, and of their codes with those of the words before them; and numbers by the last code."""
+        codes, steps = np.zeros(len(self.sizes), dtype=np.int64), []
+        for column in self.downsets.words.T:
+            values = np.unique(column)
+            codes = codes * len(values) + np.searchsorted(values, column)
+            steps.append((values, distinct(codes)))
+            codes = np.searchsorted(steps[-1][1], codes)
+        return steps, np.argsort(codes)
+
+    def numbers(self, words: Words) -> Ints:
+        """Return the numbers of some of the downsets, given as bits in words."""
+        steps, by_code = self._known
+        codes = np.zeros(len(words), dtype=np.int64)
+        for column, (values, known) in zip(words.T, steps, strict=True):
+            codes = np.searchsorted(known, codes * len(values) + np.searchsorted(values, column))
+        found: Ints = by_code[codes]
+        return found
 
     def between(self, first: Ints, end: Ints) -> Words:
         """Return the layers of stages as bits in words, given the downsets before and behind them."""

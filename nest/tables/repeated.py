@@ -36,6 +36,45 @@ class RangeMost:
         return np.where(end > first, found, 0)
 
 
+class Peaks:
+    """The most that the backward pass of one microbatch needs in a run of layers.
+
+    When it comes to a layer, the microbatch has freed what the layers behind it kept, and the layer has its bytes in
+    use for a moment.
+
+    Parameters
+    ----------
+    kept, moment
+        Quanta that each layer keeps of a microbatch, and has in use for a moment.
+    """
+
+    def __init__(self, kept: Ints, moment: Ints) -> None:
+        self._sums = prefix(kept)
+        self._most = RangeMost(self._sums[1:] + moment)
+
+    def kept(self, first: Ints, end: Ints) -> Ints:
+        """Return what the layers of each run ``[first, end)`` keep of a microbatch."""
+        found: Ints = self._sums[end] - self._sums[first]
+        return found
+
+    def most(self, first: Ints, end: Ints) -> Ints:
+        """Return the peak of each run, 0 or less of an empty one."""
+        found: Ints = self._most.most(first, end) - self._sums[first]
+        return found
+
+
+def most_kept(room: Ints, peak: Ints, flying: int) -> Ints:
+    """Return how much a microbatch may keep of a stage, so that it fits with so many in flight; -1 where it cannot.
+
+    Parameters
+    ----------
+    room, peak
+        Quanta that the state leaves, and that the microbatch needs of which the backward pass runs.
+    """
+    free = room - peak
+    return np.where(free < 0, -1, free // (flying - 1) if flying > 1 else NEVER)
+
+
 class Repeating(NamedTuple):
     """What the layers of a variant take where they recompute in one way.
 
@@ -86,8 +125,14 @@ class Fewest(Protocol):
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
 
-    def added(self, stages: Stages, count: Ints) -> Ints:
-        """Return the ticks that so many layers of stages add, `NEVER` for none."""
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none.
+
+        Parameters
+        ----------
+        ticks
+            Sums of those of the first 0, 1, ... layers that can recompute.
+        """
 
 
 def following(most: int, allowed: Allowed) -> Ints:
@@ -138,11 +183,12 @@ class Repeats:
     def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints, allowed: Allowed = None) -> None:
         self.able = np.flatnonzero(repeating.able)
         self.before = prefix(repeating.able.astype(np.int64))
-        self.ticks = prefix(repeating.ticks[self.able])
         self.freed = prefix((kept - repeating.kept)[self.able])
         self.most_freed = np.maximum.accumulate(self.freed)
-        again = np.where(repeating.able, repeating.working + whole, moment)
-        self._again, self._plain, self._least = map(RangeMost, (again, moment, np.minimum(again, moment)))
+        again = repeating.working + whole
+        self._last = np.minimum(again, moment)
+        self._again, self._plain = Peaks(repeating.kept, again), Peaks(kept, moment)
+        self._least = Peaks(np.minimum(repeating.kept, kept), self._last)
         self._following = following(len(self.able), allowed)
 
     def fewest(self, stages: Stages, flying: int) -> Ints:
@@ -166,19 +212,21 @@ class Repeats:
     def _begin(self, stages: Stages, flying: int) -> tuple[Ints, Ints]:
         """Return a number of layers below which no stage fits, and how many there are that can recompute."""
         before = self.before[stages.first]
-        room = (stages.room - self._least.most(stages.first, stages.end)) // flying
-        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - room)
+        most = most_kept(stages.room, self._least.most(stages.first, stages.end), flying)
+        most = np.minimum(most, (stages.room - self._last[stages.end - 1]) // flying)
+        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - most)
         return np.maximum(needed - before, 1), self.before[stages.end] - before
 
     def _fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
         before = self.before[stages.first]
         split = self.able[before + count - 1] + 1
-        moment = np.maximum(self._again.most(stages.first, split), self._plain.most(split, stages.end))
+        behind = self._again.kept(stages.first, split) + self._plain.most(split, stages.end)
+        peak = np.maximum(self._again.most(stages.first, split), behind)
         kept = stages.kept - (self.freed[before + count] - self.freed[before])
-        fits: np.ndarray = kept <= (stages.room - moment) // flying
+        fits: np.ndarray = kept <= most_kept(stages.room, peak, flying)
         return fits
 
-    def added(self, stages: Stages, count: Ints) -> Ints:
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
         """Return the ticks that so many layers of stages add, `NEVER` for none."""
         before = self.before[stages.first]
-        return np.where(count > 0, self.ticks[before + count] - self.ticks[before], NEVER)
+        return np.where(count > 0, ticks[before + count] - ticks[before], NEVER)

@@ -21,6 +21,9 @@ class Tables:
     """Tables of every allowed variant of a problem, built when asked for."""
 
     def __init__(self, problem: Problem, scale: Scale) -> None:
+        if problem.cluster.undecided:
+            what = "it is to be chosen what the links of a level are, and tables are of one choice"
+            raise OutOfScope("cluster", what, "ask for the tables of Problem.built")
         self.problem = problem
         self.scale = scale
         self.filters = Filters(problem)
