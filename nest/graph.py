@@ -234,11 +234,34 @@ class LayerGraph:
     @cached_property
     def unordered_pair(self) -> tuple[LayerId, LayerId] | None:
         """Two neighbouring layers that no edge orders, or None on a chain (with or without skip edges)."""
-        loose = set(range(len(self.layers) - 1)) - {source for source, target in self.places if target == source + 1}
-        if not loose:
+        if not self._loose:
             return None
-        at = min(loose)
+        at = self._loose[0]
         return self.layers[at].id, self.layers[at + 1].id
+
+    @cached_property
+    def _loose(self) -> list[int]:
+        """Places of layers that no edge orders with the next."""
+        return sorted(
+            {*range(len(self.layers) - 1)} - {source for source, target in self.places if target == source + 1}
+        )
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """For each place in the order, the places with an edge to it as bits."""
+        found = [0] * len(self.layers)
+        for source, target in self.places:
+            found[target] |= 1 << source
+        return tuple(found)
+
+    def named(self, ids: Iterable[LayerId]) -> tuple[Layer, ...]:
+        """Return the layers of some ids, in their order."""
+        return tuple([self.layers[self.index[each]] for each in ids])
+
+    def in_one_order(self) -> LayerGraph:
+        """Return the graph as a chain: edges of no bytes, which cost nothing, order loose neighbours."""
+        added = (Edge(self.layers[at].id, self.layers[at + 1].id, 0) for at in self._loose)
+        return LayerGraph(self.layers, (*self.edges, *added), self.table) if self._loose else self
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from nest.errors import InvalidPlan
-from nest.graph import Layer, LayerId, Recomputed
+from nest.graph import Layer, LayerGraph, LayerId, Recomputed
 from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
 from nest.units import Number
@@ -57,7 +57,7 @@ class Stage:
     Parameters
     ----------
     layers
-        Ids, in order.
+        Ids, in topological order.
     first_device, devices
         Block of devices in replica 0.
     recompute, sharding
@@ -117,6 +117,11 @@ class Plan:
         """Devices up to the last that the plan takes, in all replicas."""
         last = max(stage.first_device + stage.devices for stage in self.stages)
         return last + (self.replicas - 1) * self.replica_stride
+
+    def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
+        """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""
+        found = {name: at for at, stage in enumerate(self.stages) for name in stage.layers}
+        return tuple([found[layer.id] for layer in graph.layers])
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

@@ -318,8 +318,8 @@ class Problem:
     Raises
     ------
     InvalidProblem
-        If no variant is left, a graph branches (the presets of today price chains, with or without skip edges), or the
-        preset does not know what is given.
+        If no variant is left, a graph branches and the preset prices chains only, or the preset does not know what is
+        given.
     """
 
     name: str
@@ -420,6 +420,15 @@ class Problem:
             return tuple(sorted(degree for degree in allowed if 1 < degree <= most))
         return tuple(2**power for power in range(1, most.bit_length()))
 
+    @property
+    def branches(self) -> bool:
+        """Whether some layers of a variant that is allowed are ordered by nothing."""
+        return any(self.graphs[variant].unordered_pair is not None for variant in self.variants)
+
+    def in_one_order(self) -> Problem:
+        """Return the same problem with stages that follow one order of the layers, at the same prices."""
+        return replace(self, graphs={variant: graph.in_one_order() for variant, graph in self.graphs.items()})
+
     def with_choices(self, **changes: object) -> Problem:
         """Return the same problem with other choices, as in ``with_choices(zero=frozenset({0}))``."""
         return replace(self, choices=replace(self.choices, **changes))  # type: ignore[arg-type]
@@ -456,8 +465,8 @@ MOST_NAMED = 8
 
 
 def require_chain(graph: LayerGraph, preset: Preset, where: str) -> None:
-    """Raise `InvalidProblem`, naming the key ``where``, if the graph branches: the presets of today price chains."""
-    if pair := graph.unordered_pair:
+    """Raise `InvalidProblem`, naming the key ``where``, if the graph branches and the preset prices chains only."""
+    if not preset.branches and (pair := graph.unordered_pair):
         raise InvalidProblem(
             where,
             f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}",

@@ -175,7 +175,7 @@ class Costs:
         """Return what first and last stage take to sum the gradients of what layers copy of a table before them."""
         table = self._table()
         tied = sum((decimal(layer.tied_bytes) for layer in self.layers[first:end]), Fraction(0))
-        if not tied or first <= table:
+        if not tied or first <= table < end:
             return 0
         last, replicas = self.outer.stages - 1, range(self.outer.replicas)
         pairs = [self.group((self.block(0, replica), self.block(last, replica))) for replica in replicas]

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("units",),
+    ("downsets", "units"),
     ("graph", "cluster", "families"),
     ("hardware",),
     ("networks",),

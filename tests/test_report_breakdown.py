@@ -17,6 +17,7 @@ from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ARTIFACT, DEFAULT, PAPER
 from nest.problem import Copies, Problem, Training, Variant
 from nest.solve import solve
+from nest.units import Number
 
 SEEDS = range(60)
 
@@ -55,7 +56,7 @@ def test_parts_add_up(seed: int, preset: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_working_memory_is_that_of_the_peak(seed: int) -> None:
-    """What is left of a stage's memory is its peak, less what microbatches in flight keep, from the definition (C11)."""
+    """What is left of a stage's memory is its peak, less what microbatches in flight keep (C11)."""
     found = judged(seed, "default")
     if found is None:
         pytest.skip("the plan of this seed has no price")
@@ -68,7 +69,8 @@ def test_working_memory_is_that_of_the_peak(seed: int) -> None:
         held = zero == 3 and stages > 1 and problem.training.holds_gathered
         times = 0 if held else (copies.gradients if zero >= 2 else 0) + (copies.gathered if zero == 3 else 0)
         layers = [graph.layers[graph.index[name]] for name in stage.layers]
-        kept, peak = 0, 0
+        kept: Number = 0
+        peak: Number = 0
         for layer, again in zip(layers, stage.repeats(layers), strict=True):
             apart = layer.expert_parameter_bytes
             shared = (layer.parameter_bytes - apart) * dense + apart * expert

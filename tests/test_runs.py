@@ -20,6 +20,7 @@ from nest.result import Result, Status
 from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
 from nest.solve import solve
+from nest.tables.family import Family
 
 GPT = Hyperparameters("gpt", 8, 1024, 16, vocab=51200, seq=2048)
 LLAMA = Hyperparameters("llama", 8, 4096, 32, 8, ffn=14336, vocab=32000, seq=2048)
@@ -160,32 +161,43 @@ def test_layers_that_are_alike_are_priced_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_encoder_comes_before_its_decoder() -> None:
-    """What the encoder makes passes by the decoder's embedding, and goes on to each of its layers."""
+    """What the encoder makes goes to each layer of the decoder; nothing orders it and the decoder's embedding."""
     graph = next(iter(problem_of(run_of(T5, sequence=512)).problem.graphs.values()))
-    assert graph.unordered_pair is None
     kinds = [layer.kind for layer in graph.layers]
     end = max(at for at, kind in enumerate(kinds) if kind.startswith("encoder."))
     assert kinds[end + 1].startswith("decoder.embedding")
-    skips = [(target, size) for target, size in graph.outgoing[end] if size]
-    assert [target for target, _ in skips] == [at for at, kind in enumerate(kinds) if "cross" in kind]
-    assert dict(graph.outgoing[end])[end + 1] == 0
+    assert [target for target, _ in graph.outgoing[end]] == [at for at, kind in enumerate(kinds) if "cross" in kind]
+    assert graph.unordered_pair == (end, end + 1)
+    assert len(Family.of(graph.before).sizes) == len(graph) + 1 + end + 1  # with the embedding, or without it so far
 
 
 def test_a_tower_comes_before_the_decoder() -> None:
-    """The projector feeds the first layer of text, whose embedding lies between."""
+    """The projector feeds the first layer of text, and nothing orders it and the embedding of text."""
     model = describe(LLAVA).model
     posed = problem_of(run_of(model))
     graph = posed.problem.graphs[Variant(1)]
-    assert graph.unordered_pair is None
     last = max(at for at, layer in enumerate(graph.layers) if layer.kind.startswith("vision."))
-    assert [(target, size > 0) for target, size in graph.outgoing[last]] == [(last + 1, False), (last + 2, True)]
+    assert [(target, size > 0) for target, size in graph.outgoing[last]] == [(last + 2, True)]
+    assert graph.unordered_pair == (last, last + 1)
     assert solve(posed.problem).status is Status.OPTIMAL
 
 
-def test_towers_side_by_side_are_refused() -> None:
-    """Neither tower of CLIP looks at the other."""
-    with pytest.raises(InvalidProblem, match="the model branches: nothing orders stack"):
-        problem_of(run_of(describe(CLIP).model, sequence=77))
+def test_towers_side_by_side() -> None:
+    """Neither tower of CLIP looks at the other, and both meet in the contrast."""
+    posed = problem_of(run_of(describe(CLIP).model, sequence=77))
+    graph = posed.problem.graphs[Variant(1)]
+    towers = [kind.partition(".")[0] for kind in (layer.kind for layer in graph.layers)]
+    sides = towers.count("vision"), towers.count("text")
+    assert len(Family.of(graph.before).sizes) == (sides[0] + 1) * (sides[1] + 1) + 1
+    assert len(graph.incoming[-1]) == 2
+    assert solve(posed.problem).status is Status.OPTIMAL
+
+
+def test_a_stack_that_nothing_joins_is_refused() -> None:
+    """Towers whose outputs never meet are two models."""
+    model = replace(describe(CLIP).model, links=())
+    with pytest.raises(InvalidProblem, match="stack 'vision' feeds no other stack, and none feeds it"):
+        problem_of(run_of(model, sequence=77))
 
 
 def test_a_head_uses_the_table_of_the_embedding_again() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
 
 from nest.cost.memory import in_flight, state
 from nest.evaluate import Evaluation, sharing_replicas
@@ -86,8 +85,7 @@ def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -
 
 
 def _layers(problem: Problem, plan: Plan, at: int) -> tuple[Layer, ...]:
-    ends = [0, *accumulate(len(stage.layers) for stage in plan.stages)]
-    return problem.graphs[plan.variant].layers[ends[at] : ends[at + 1]]
+    return problem.graphs[plan.variant].named(plan.stages[at].layers)
 
 
 def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tuple[int, int, int]]:

@@ -90,6 +90,42 @@ class Filling:
         return least
 
 
+class LooseFilling:
+    """What stages need together, where layers branch and no order of them holds for all plans.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    """
+
+    def __init__(self, tables: GroupedTables) -> None:
+        self.tables, self.total = tables, int(tables.work.sum())
+
+    def within(self, *_: int) -> LooseFilling:
+        """Return the stages of any number of replicas, whatever the number of stages."""
+        return self
+
+    def fewest(self, load: int, enough: int) -> int:
+        """Return how many stages there are at least if none takes longer than a load, or that they are more."""
+        if self.total > load * enough or int(self.tables.work.max()) > load:
+            return enough + 1
+        return -(-self.total // load) if load else 1
+
+    def fewest_by_memory(self, held: Ints) -> Ints:
+        """Return how many stages all layers need, one microbatch in flight; more than there are where none do.
+
+        Parameters
+        ----------
+        held
+            Quanta of what each layer adds to a stage at least besides: a row for each number of replicas.
+        """
+        most = self.tables.capacity
+        alone = held + self.tables.least_kept
+        needed = -(-alone.sum(axis=1) // max(most, 1))
+        return np.where(alone.max(axis=1) > most, self.tables.layers + 1, np.maximum(needed, 1))
+
+
 class _Filled:
     """Stages of one number of replicas."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
-from nest.dp.sum_filling import Filling
+from nest.dp.sum_filling import Filling, LooseFilling
 from nest.presets import Arrangement
 from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
@@ -70,7 +70,7 @@ class SumBounds:
     def __init__(self, tables: GroupedTables) -> None:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
-        self.filling = Filling(tables)
+        self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int], int] = {}
 
     @cached_property
@@ -178,6 +178,8 @@ class SumBounds:
         filling up is the best.
         """
         tables, count = self.tables, self.tables.layers
+        if isinstance(self.filling, LooseFilling):
+            return self.filling.fewest_by_memory(tables.least_held(replicas))
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
         np.cumsum(tables.least_held(replicas), axis=1, out=held[:, 1:])
         kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)
@@ -205,6 +207,21 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
     work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
     return work * problem.microbatches(variant) // blocks
+
+
+class _Uncut(SumBounds):
+    """Lower bounds for one variant that hold wherever it is cut: transfers are free."""
+
+    @cached_property
+    def hop(self) -> Ints:
+        """No ticks, at each level."""
+        return np.zeros(self.problem.levels, dtype=np.int64)
+
+
+def least_of_any_cut(tables: Tables) -> int:
+    """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
+    choices = (each for variant in tables.fitting for each in sum_choices(_Uncut(tables.uncut(variant))))
+    return min((int(each.bounds.min(initial=NEVER)) for each in choices), default=NEVER)
 
 
 def sum_choices(bounds: SumBounds) -> list[SumChoices]:

@@ -6,7 +6,8 @@ load and one on the synchronisation of every stage, the least sum of loads is a 
     ``sum_q[first] = min over end > first of load_q(first, end) + sum_{q-1}[end]``,  ``sum_0[layers] = 0``,
 
 over the stages that keep both caps and fit their memory (C11); the load of a stage is that of the fastest way to shard
-and to recompute that does. Stages are runs of layers by construction (C2, C3).
+and to recompute that does. Stages are runs of layers by construction (C2, C3); where layers branch, a cut is a downset
+in the place of a number of layers, and a stage the difference of two.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.uniform import windows
+from nest.dp.sum_cuts import cuts_of
 from nest.dp.watch import Watch
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
@@ -109,7 +110,7 @@ class Path:
     loads, slowest, sync
         Sum and largest of the loads, and largest synchronisation.
     cuts, ways
-        ``[0, cut, ..., layers]``, and how each stage shards and recomputes.
+        Numbers of the cuts from that before all layers to that behind all, and how each stage shards and recomputes.
     """
 
     loads: int
@@ -141,7 +142,7 @@ class SumRows:
     ) -> None:
         self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
         self.options, self.stride = holding
-        self.layers = band.tables.layers
+        self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
         self._sharded: dict[Holders, list[ShardedWay]] = {}
@@ -228,12 +229,14 @@ class SumRows:
         return self._least_most(tables)
 
     def _least_most(self, tables: list[Ints]) -> int:
-        row = self._start()
+        cuts, depth = self.cuts, self.band.depth
+        row = cuts.start()
         for position, values in enumerate(tables, start=1):
-            rows = self._rows(position)
-            most = np.maximum(values[rows], windows(row, values.shape)[rows])
+            begins = self._begins(position)
+            stages = cuts.stages(begins, depth)
+            most = np.maximum(values[stages], cuts.beyond(row, stages))
             row = np.full_like(row, NEVER)
-            row[rows] = most.min(axis=1)
+            row[begins] = cuts.least(most, stages)
         return int(row[0])
 
     def loads(self, least: int, most: int) -> Ints:
@@ -244,36 +247,33 @@ class SumRows:
 
     def least_sum(self, most: int) -> Path | None:
         """Return the plan of the least sum of loads, each at most ``most`` ticks, None where there is none."""
-        columns = min(self.band.depth, max(1, self.band.tables.deepest_within(most)))
-        rows, row = [self._start()], self._start()
+        cuts, depth = self.cuts, min(self.band.depth, max(1, self.band.tables.deepest_within(most)))
+        row = cuts.start()
+        rows = [row]
         for position, step in enumerate(self.steps, start=1):
-            inner = self._rows(position)
-            load = self.stage(step).load[inner, :columns]
-            after = windows(row, (self.layers, columns))[inner]
-            total = np.where(load <= most, load + after, NEVER)
+            begins = self._begins(position)
+            stages = cuts.stages(begins, depth)
+            load = self.stage(step).load[stages]
+            total = np.where(load <= most, load + cuts.beyond(row, stages), NEVER)
             row = np.full_like(row, NEVER)
-            row[inner] = np.minimum(total.min(axis=1), NEVER)
+            row[begins] = np.minimum(cuts.least(total, stages), NEVER)
             rows.append(row)
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        cuts, ways, slowest, sync = [0], list[Way](), 0, 0
+        found, ways, slowest, sync = [0], list[Way](), 0, 0
         for position in range(len(self.steps), 0, -1):
-            first, tables = cuts[-1], self.stage(self.steps[position - 1])
-            load = tables.load[first]
-            after = rows[position - 1][first + 1 : first + 1 + len(load)]
-            column = int(np.argmin(np.where(load <= most, load + after, NEVER)))
-            slowest, sync = max(slowest, int(load[column])), max(sync, int(tables.sync[first, column]))
-            cuts.append(first + 1 + column)
-            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[first, column])].option
-            ways.append(Way(option, int(tables.kind[first, column]), int(tables.count[first, column])))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(cuts), tuple(ways))
+            first, tables = found[-1], self.stage(self.steps[position - 1])
+            stages = self.cuts.stages(slice(first, first + 1), self.band.depth)
+            load = tables.load[stages]
+            total = load + self.cuts.beyond(rows[position - 1], stages)
+            end, at = self.cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
+            slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
+            found.append(end)
+            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[at])].option
+            ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways))
 
-    def _start(self) -> Ints:
-        row = np.full(self.layers + 1 + self.band.depth, NEVER, dtype=np.int64)
-        row[self.layers] = 0
-        return row
-
-    def _rows(self, position: int) -> slice:
-        """Return the layers with which a stage may begin: others have to fit before it, and behind it."""
-        return slice(len(self.steps) - position, self.layers - position + 1)
+    def _begins(self, position: int) -> slice:
+        """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""
+        return self.cuts.begins(len(self.steps) - position, position)

@@ -23,7 +23,7 @@ from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables
+from nest.tables import GroupedBand, GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints
 
@@ -108,7 +108,7 @@ class SumSearch:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = GroupedBand(self.tables, rounded)
+            band = band_of(self.tables, rounded)
             self._bands[rounded] = band, StageMasks(band)
         return self._bands[rounded]
 
@@ -225,11 +225,11 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
-    layers, ids = range(*run), tables.graph.layers
+    layers, ids = tables.between(*run), tables.graph.layers
     repeating = tables.repeating[way.kind - 1] if way.kind else None
-    able = 0 if repeating is None else int(repeating.able[layers.start : layers.stop].sum())
+    able = 0 if repeating is None else int(repeating.able[layers].sum())
     return Stage(
-        layers=tuple(ids[layer].id for layer in layers),
+        layers=tuple(ids[layer].id for layer in layers.tolist()),
         first_device=start,
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,

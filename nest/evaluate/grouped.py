@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,11 +35,10 @@ from nest.units import Ints, Number, bytes_of, quanta
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
-    """Yield the figures of each stage of a plan whose stages follow the order of the layers."""
+    """Yield the figures of each stage of a plan that keeps the rules ``cover`` and ``order``."""
     walk = _Walk(problem, plan, graph, scale)
-    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    for at, (first, end) in enumerate(pairwise([0, *ends])):
-        yield _Stage(walk, at, first, end).figures()
+    for at in range(len(plan.stages)):
+        yield _Stage(walk, at).figures()
 
 
 class Groups(NamedTuple):
@@ -63,7 +62,7 @@ class _Walk:
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
         self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
-        self.hidden = hidden_millionths(problem.training)
+        self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
         self._groups: dict[tuple[Axis, int], Spread] = {}
         self._holders: dict[tuple[int, ...], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
@@ -89,11 +88,11 @@ class _Walk:
         ranks = np.arange(min(here.devices, there.devices), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(at + 1)[:, None] + ranks)
 
-    def alive(self, cut: int) -> float:
-        """Return the bytes of all tensors alive across a cut: of each layer before it what it sends beyond, once."""
+    def alive(self, boundary: int) -> float:
+        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once."""
         largest: dict[int, int] = {}
         for (source, target), edge in zip(self.graph.places, self.graph.edges, strict=True):
-            if source < cut <= target:
+            if self._stage_of[source] <= boundary < self._stage_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
@@ -147,16 +146,14 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stage with the layers ``[first, end)``."""
+    """A stage by its number."""
 
     walk: _Walk
     at: int
-    first: int
-    end: int
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.layers[self.first : self.end]
+        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -174,7 +171,7 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        receive, gradient = self._hops(self.at - 1, self.first), self._hops(self.at, self.end)
+        receive, gradient = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
         passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
         rows = [
@@ -190,12 +187,12 @@ class _Stage:
         memory, stepping = self._memory()
         return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
 
-    def _hops(self, boundary: int, cut: int) -> list[tuple[int, int]]:
+    def _hops(self, boundary: int) -> list[tuple[int, int]]:
         """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
             return [(0, 0)] * walk.plan.replicas
-        levels, size, variant = walk.levels(boundary), np.array([walk.alive(cut)]), walk.plan.variant
+        levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
         crossing = {each: walk.exchanges.crossing_s(variant, each, size) for each in set(levels.ravel().tolist())}
         ticks = {each: sum(map(walk.ticks, times)) for each, times in crossing.items()}
         return [max((ticks[each], each) for each in row) for row in levels.tolist()]
@@ -258,7 +255,8 @@ class _Stage:
 
     @property
     def _has_table(self) -> bool:
-        return self.first <= self.walk.graph.table_place < self.end
+        graph = self.walk.graph
+        return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
 
     def _step(self) -> int:
         """Return the ticks of the optimizer's step."""

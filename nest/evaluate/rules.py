@@ -104,7 +104,7 @@ def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
 
 
 def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``cover`` and ``order``: every layer once, in stages that are contiguous in the order."""
+    """Yield violations of ``cover`` and ``order``: every layer once, and each edge within a stage or to a later one."""
     index = graph.index
     placed = [index[name] for stage in plan.stages for name in stage.layers]
     if sorted(placed) != list(range(len(graph))) or not all(stage.layers for stage in plan.stages):
@@ -113,8 +113,28 @@ def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
             f"layer {graph.layers[missing[0]].id!r} is in no stage" if missing else "a layer is twice or a stage empty"
         )
         yield Violation("cover", what)
-    elif placed != sorted(placed):
-        yield Violation("order", "the stages do not follow the order of the layers")
+    else:
+        yield from _order_violations(graph, plan)
+
+
+def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
+    """Yield the first violation of ``order``: an edge that leads back, or a stage whose layers are out of order."""
+    if graph.unordered_pair is None:
+        if [name for stage in plan.stages for name in stage.layers] != [layer.id for layer in graph.layers]:
+            yield Violation("order", "the stages do not follow the order of the layers")
+        return
+    stages = plan.stages_of(graph)
+    for source, target in graph.places:
+        if stages[source] > stages[target]:
+            names = graph.layers[source].id, graph.layers[target].id
+            what = f"layer {names[0]!r} of stage {stages[source]} sends to {names[1]!r} of stage {stages[target]}"
+            yield Violation("order", f"{what}, which is before it")
+            return
+    for at, stage in enumerate(plan.stages):
+        places = [graph.index[name] for name in stage.layers]
+        if places != sorted(places):
+            yield Violation("order", f"stage {at} does not list its layers in the order of the model")
+            return
 
 
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:

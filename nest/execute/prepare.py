@@ -89,6 +89,9 @@ def _check_layers(problem: Problem, plan: Plan) -> None:
     graph = problem.graphs.get(plan.variant)
     if graph is None:
         raise InvalidPlan("variant", f"{plan.variant}: the problem has no such variant", "give the plan's own problem")
+    if pair := graph.unordered_pair:
+        what = f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}"
+        raise InvalidPlan("problem", what, "plans of chains can run")
     named = [layer for stage in plan.stages for layer in stage.layers]
     if named != [layer.id for layer in graph.layers]:
         what = f"{len(named)} layers, which are not the {len(graph)} of the problem in order"

@@ -40,7 +40,7 @@ def problem_of(run: Run) -> Posed:
     Raises
     ------
     InvalidProblem
-        If the stacks of the model do not follow each other, no variant is possible, the recipe has no whole copies, or
+        If the stacks of the model are not in one piece, no variant is possible, the recipe has no whole copies, or
         a measurement is of nothing that is priced.
     """
     return _Maker(run).posed()

@@ -10,9 +10,8 @@ import numpy as np
 from nest.cost.memory import state
 from nest.cost.overlap import hideable, left
 from nest.tables.grouped import GroupedTables, Pair
-from nest.tables.repeated import Peaks, Repeats, Stages, most_kept
+from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
-from nest.tables.sums import prefix
 from nest.tables.ways import ShardedWay, way_of
 from nest.units import NEVER, Ints, distinct
 
@@ -43,40 +42,55 @@ class GroupedBand:
 
     Attributes
     ----------
-    end, valid
-        End of each stage; whether it is within the model.
+    first, end, valid
+        Cuts before and behind each stage; whether it is within the model.
+    reached
+        The same as ``end`` where it is, and the last cut elsewhere.
+    opening, counts
+        Place of the first layer of each stage, and how many layers it has.
     work, backward, dense, expert
         Ticks and quanta of each stage.
     """
 
     def __init__(self, tables: GroupedTables, depth: int) -> None:
         self.tables, self.depth = tables, depth
-        rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
-        self.end = rows + columns + 1
-        self.valid = self.end <= tables.layers
-        self._end = np.minimum(self.end, tables.layers)
+        self._cut()
         self.work, self.backward = map(self.sums, (tables.work, tables.backward))
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
-        has_table = (rows <= tables.table) & (tables.table < self._end)
-        self._tied = np.where(has_table, 0, self.sums(tables.tied))
-        self.dense -= np.where(has_table, self.sums(tables.tied), 0)
+        tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
+        self._tied = np.where(has_table, 0, tied)
+        self.dense -= np.where(has_table, tied, 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
         self._states: dict[tuple[Ranks, int], Ints] = {}
-        self._repeats: dict[tuple[int, int, bool, bool], Repeats] = {}
+        self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+    def _cut(self) -> None:
+        """Set which stages there are."""
+        self.first: Ints = np.arange(self.tables.layers)[:, None]
+        self.end: Ints = self.first + np.arange(self.depth) + 1
+        self.valid: np.ndarray = self.end <= self.tables.layers
+        self.reached: Ints = np.minimum(self.end, self.tables.layers)
+        self.opening: Ints = self.first
+        self.counts: Ints = np.arange(1, self.depth + 1)
+
+    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        """Return the cuts before and behind some stages, given by their indices in the tables."""
+        first, column = chosen
+        return first, first + column + 1
 
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""
-        ends = prefix(values)
-        found: Ints = ends[self._end] - ends[:-1, None]
+        ends = self.tables.by_cut(values)
+        found: Ints = ends[self.reached] - ends[self.first]
         return found
 
     def hops(self, pairs: tuple[Pair, ...]) -> Ints:
         """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
         if pairs not in self._hops:
             hops = self.tables.hops
-            each = [hops(entry)[:-1, None] + hops(out)[self._end] for entry, out in pairs]
+            each = [hops(entry)[self.first] + hops(out)[self.reached] for entry, out in pairs]
             self._hops[pairs] = np.maximum.reduce(each)
         return self._hops[pairs]
 
@@ -97,16 +111,16 @@ class GroupedBand:
         if way.option.zero == 2:
             scattered: Ints = left(self.sums(way.behind), self.backward, self.tables.hidden)
             return scattered
-        own: Ints = self.sums(way.extra) + way.ahead[:, None]
+        own: Ints = self.sums(way.extra) + way.ahead[self.opening]
         return own
 
     def waits(self, way: ShardedWay) -> Ints:
         """Ticks of each stage once per iteration: what is left of its exchanges, and the optimizer's step."""
         if not self.tables.hidden:
             return self.spread_out(way.summed + way.rest)
-        summed, count = self.spread_out(way.summed), np.arange(1, self.depth + 1)
+        summed = self.spread_out(way.summed)
         window = np.maximum(self.backward - self.sums(way.behind), 0)
-        window = np.minimum(hideable(summed, count), window)
+        window = np.minimum(hideable(summed, self.counts), window)
         waits: Ints = left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
         return waits
 
@@ -126,15 +140,15 @@ class GroupedBand:
         plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
-        rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
-        if len(rows) and self.tables.repeating:
-            stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])
+        asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
+        if len(asking[0]) and self.tables.repeating:
+            stages = Stages(*self._cuts_of(asking), room[asking], self._kept[asking])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)
-                added = repeats.added(way.again[at], rows, fewest)
-                better = added < ticks[rows, columns]
-                where = rows[better], columns[better]
+                added = repeats.added(way.again[at], stages, fewest)
+                better = added < ticks[asking]
+                where = tuple(each[better] for each in asking)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
         if "none" not in self.tables.kinds:
             idle = asked & (self._able == 0) & fits
@@ -167,20 +181,23 @@ class GroupedBand:
         key = option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._most:
             moment = self.tables.working + self.tables.whole(ranks, option.zero)
-            first = np.arange(self.tables.layers)[:, None]
-            self._most[key] = Peaks(self.tables.activations, moment).most(first, self._end)
+            self._most[key] = self._peaks(self.tables.activations, moment)
         return self._most[key]
 
-    def _repeating(self, at: int, option: Option) -> Repeats:
+    def _peaks(self, kept: Ints, moment: Ints) -> Ints:
+        return Peaks(kept, moment).most(self.first, self.reached)
+
+    def _repeating(self, at: int, option: Option) -> Fewest:
         ranks = self.tables.ranks(option.together)
         key = at, option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._repeats:
             tables, whole = self.tables, self.tables.whole(ranks, option.zero)
-            allowed = tables.problem.choices.recomputed
-            self._repeats[key] = Repeats(
-                tables.repeating[at], tables.activations, tables.working + whole, whole, allowed
-            )
+            moment = tables.working + whole
+            self._repeats[key] = self._repeats_of(tables.repeating[at], tables.activations, moment, whole)
         return self._repeats[key]
+
+    def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> Fewest:
+        return Repeats(repeating, kept, moment, whole, self.tables.problem.choices.recomputed)
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""

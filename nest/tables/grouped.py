@@ -145,9 +145,25 @@ class GroupedTables:
         group = self.sharing.axis(*axis_group(self.variant, collective.axis))
         return self.scale.time.ticks(self.exchanges.exposed_s(collective, group))
 
+    @property
+    def cuts(self) -> int:
+        """How many cuts there are, from that before the first layer to that after the last."""
+        return self.layers + 1
+
+    def by_cut(self, values: Ints) -> Ints:
+        """Return the sum of a value of the layers before each cut."""
+        return prefix(values)
+
+    def between(self, first: int, end: int) -> Ints:
+        """Return the places of the layers between two cuts, ascending."""
+        return np.arange(first, end)
+
     @cached_property
     def alive(self) -> Ints:
-        """Quanta of the tensors alive across each cut, from that before the first layer to that after the last."""
+        """Quanta of the tensors alive across each cut."""
+        return self._alive()
+
+    def _alive(self) -> Ints:
         sizes = [quanta(edge.bytes, self.scale.quanta_per_byte) for edge in self.graph.edges]
         change = np.zeros(self.layers + 1, dtype=np.int64)
         sent: dict[int, list[tuple[int, int]]] = {}
@@ -164,7 +180,7 @@ class GroupedTables:
     def hops(self, level: int) -> Ints:
         """Ticks of the transfer across a boundary of a level at each cut; nothing where there is no boundary."""
         if level not in self._hops:
-            ticks = np.zeros(self.layers + 1, dtype=np.int64)
+            ticks = np.zeros(self.cuts, dtype=np.int64)
             if level != NO_BOUNDARY:
                 crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
                 ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -97,12 +97,12 @@ class Repeating(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Some stages ``[first, end)``, one in each entry.
+    """Some stages, one in each entry.
 
     Parameters
     ----------
     first, end
-        Layers.
+        The cuts before and behind them.
     room
         Quanta that weights, gradients and optimizer leave.
     kept
@@ -119,18 +119,46 @@ class Stages:
         return Stages(self.first[chosen], self.end[chosen], self.room[chosen], self.kept[chosen])
 
 
-def _following(most: int, allowed: Allowed) -> Ints:
+class Fewest(Protocol):
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard."""
+
+    def fewest(self, stages: Stages, flying: int) -> Ints:
+        """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
+
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none.
+
+        Parameters
+        ----------
+        ticks
+            Sums of those of the first 0, 1, ... layers that can recompute.
+        """
+
+
+def following(most: int, allowed: Allowed) -> Ints:
     """Return for each number of layers the first one from it on that is allowed, `NEVER` for none."""
     numbers = np.arange(most + 1, dtype=np.int64)
     if allowed is None:
         return numbers
     ordered = np.array([*sorted(allowed), NEVER], dtype=np.int64)
-    following: Ints = ordered[np.searchsorted(ordered[:-1], numbers)]
-    return following
+    found: Ints = ordered[np.searchsorted(ordered[:-1], numbers)]
+    return found
+
+
+def first_allowed(following: Ints, count: Ints, able: Ints) -> Ints:
+    """Return the first number from one on that a stage with so many able layers may have, a larger one for none.
+
+    Parameters
+    ----------
+    following
+        As `following` returns it.
+    """
+    found = following[np.minimum(count, len(following) - 1)]
+    return np.where((count <= able) & (found < NEVER), np.minimum(found, able), able + 1)
 
 
 class Repeats:
-    """Finds the fewest layers that have to recompute, for one kind and one way to shard.
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard, in runs of layers.
 
     Parameters
     ----------
@@ -161,7 +189,7 @@ class Repeats:
         self._last = np.minimum(again, moment)
         self._again, self._plain = Peaks(repeating.kept, again), Peaks(kept, moment)
         self._least = Peaks(np.minimum(repeating.kept, kept), self._last)
-        self._following = _following(len(self.able), allowed)
+        self._following = following(len(self.able), allowed)
 
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
@@ -179,9 +207,7 @@ class Repeats:
         return fewest
 
     def _allowed(self, count: Ints, able: Ints) -> Ints:
-        """Return the first number from one on that a stage with so many able layers may have, a larger one for none."""
-        following = self._following[np.minimum(count, len(self._following) - 1)]
-        return np.where((count <= able) & (following < NEVER), np.minimum(following, able), able + 1)
+        return first_allowed(self._following, count, able)
 
     def _begin(self, stages: Stages, flying: int) -> tuple[Ints, Ints]:
         """Return a number of layers below which no stage fits, and how many there are that can recompute."""
@@ -200,13 +226,7 @@ class Repeats:
         fits: np.ndarray = kept <= most_kept(stages.room, peak, flying)
         return fits
 
-    def added(self, ticks: Ints, first: Ints, count: Ints) -> Ints:
-        """Return the ticks that so many layers of stages add, `NEVER` for none.
-
-        Parameters
-        ----------
-        ticks
-            Sums of those of the first 0, 1, ... layers that can recompute.
-        """
-        before = self.before[first]
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none."""
+        before = self.before[stages.first]
         return np.where(count > 0, ticks[before + count] - ticks[before], NEVER)
