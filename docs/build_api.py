@@ -76,7 +76,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Modules by what they are for; one that is in no group and not internal is listed under the last."""
 
-INTERNAL = frozenset({"cli", "cost", "dp", "provenance", "tables"})
+INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "provenance", "tables"})
 """Modules that are for other modules; the architecture says what for."""
 
 ENTRANCES: Mapping[str, tuple[str, ...]] = {

@@ -293,12 +293,14 @@ def run_problem(file: str) -> tuple[Problem, int]:
     problem = problem_of(read_run(INSTANCES / file)).problem
     if problem.cluster.menus:
         pytest.skip("a claim is about given links: `nest.certify` makes one for each choice")
+    if problem.branches:
+        pytest.skip("the checker refuses models that branch")
     optimum = solve(problem).objective_ticks
     assert optimum is not None
     return problem, optimum
 
 
-@pytest.mark.parametrize("file", ["llama3-8b_h100_64.toml", "bertlarge_a100_64.toml"])
+@pytest.mark.parametrize("file", ["llama3-8b_h100_64.toml", "mixtral-8x7b_h100_256.toml"])
 def test_run(file: str) -> None:
     """Optima of runs are proven, and nothing above them."""
     problem, optimum = run_problem(file)

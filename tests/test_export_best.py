@@ -80,10 +80,10 @@ def test_types_are_not_mixed() -> None:
     constraint = RunsOn(TORCHTITAN, run, numbers_of(run.model))
     free = solve(problem.with_constraints(constraint).with_choices(zero=TORCHTITAN.zeros))
     assert free.plan is not None
-    assert [stage.sharding.zero for stage in free.plan.stages] == [0, 2]
+    assert len({stage.sharding.zero for stage in free.plan.stages}) == 2
     best = best_for(problem, run, TORCHTITAN)
     assert best.plan is not None
-    assert [stage.sharding.zero for stage in best.plan.stages] == [2, 2]
+    assert len({stage.sharding.zero for stage in best.plan.stages}) == 1
     assert (best.status, best.reason) == (Status.OPTIMAL, None)
     assert best.objective_ticks == min(objectives(problem, run, TORCHTITAN)) > (free.objective_ticks or 0)
 

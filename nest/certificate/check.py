@@ -8,6 +8,7 @@ from nest.certificate.family import Setting
 from nest.certificate.sum_check import settle_sums
 from nest.certificate.verdict import Closed, Outcome, Verdict
 from nest.cost.scale import scale_of
+from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem
@@ -26,7 +27,16 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     -------
     Verdict
         A proof, a better plan as the judge prices it, or what was settled before the deadline.
+
+    Raises
+    ------
+    OutOfScope
+        If the model branches: stages are runs of layers here.
     """
+    if problem.branches:
+        raise OutOfScope(
+            "model", "it branches, which the checker does not cover", "'nest solve' proves its own optimum"
+        )
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:
