@@ -199,15 +199,15 @@ def test_limit_without_a_plan(
     """A limit that is reached before any plan is found exits with 4; the limit is passed on to the solver."""
     limits = []
 
-    def out_of_time(problem: Problem, *, backend: str, time_limit_s: float | None, report: object) -> Result:
+    def out_of_time(problem: Problem, *, backend: str, time_limit_s: float | None, report: object, cuts: str) -> Result:
         assert report is None
-        limits.append((backend, time_limit_s))
+        limits.append((backend, time_limit_s, cuts))
         return Result(Status.UNKNOWN, None, None, TimeScale(9), problem.time_unit_s, "dp", 1.5, "out of time")
 
     monkeypatch.setattr("nest.solve.solve", out_of_time)
     assert run(["solve", str(problem_path), "--time-limit", "1.5"]) == 4
     assert "out of time" in capsys.readouterr().out
-    assert limits == [("auto", 1.5)]
+    assert limits == [("auto", 1.5, "all")]
 
 
 def test_limit_with_a_plan(problem_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

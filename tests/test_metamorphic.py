@@ -21,7 +21,7 @@ from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster
 from nest.costing import RECIPES, Layout, Setting
 from nest.evaluate import evaluate
 from nest.families import Hyperparameters, from_hyperparameters
-from nest.graph import Edge, LayerGraph
+from nest.graph import Edge
 from nest.hardware import cluster_named
 from nest.networks import Link, fat_tree, level_network
 from nest.networks import Network as Wires
