@@ -20,7 +20,8 @@ from random_problems import Size, random_problem
 from nest.cli import run
 from nest.cluster import Cluster, Level
 from nest.constraints import Apart, EqualStages, Filters, LocalConstraint, Outer, Pin, Run, Together
-from nest.explain import Explanation, _may_be_cut, explain
+from nest.explain import Explanation, explain
+from nest.explain.questions import may_be_cut
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
@@ -152,7 +153,7 @@ def test_time_is_limited_with_many_variants(monkeypatch: pytest.MonkeyPatch) -> 
         time.sleep(0.02)
         return "none"
 
-    monkeypatch.setattr("nest.explain.why_infeasible", pretend)
+    monkeypatch.setattr("nest.explain.questions.why_infeasible", pretend)
     begin = time.perf_counter()
     found = explain(problem, "it is known", time_limit_s=1)
     assert time.perf_counter() - begin < 4
@@ -309,7 +310,7 @@ def test_cuts_by_brute_force(seed: int) -> None:
     problem = random_problem(seed, SMALL)
     kinds = ("together", "apart", "cuts_at", "equal_stages", "cuts_at")
     filters = Filters(problem.with_constraints(*random_constraints(seed, problem, kinds)))
-    assert _may_be_cut(filters) == any(map(partial(keeps, filters), problem.variants))
+    assert may_be_cut(filters) == any(map(partial(keeps, filters), problem.variants))
 
 
 def keeps(filters: Filters, variant: Variant) -> bool:
