@@ -58,6 +58,10 @@ class Variant:
         """Devices of one stage before sharding."""
         return self.tensor * self.expert * self.context
 
+    def with_tensor(self, tensor: int) -> Variant:
+        """Return the same variant with another tensor width; a single rank shares no sequence with others."""
+        return replace(self, tensor=tensor, sequence=self.sequence and tensor > 1)
+
     @property
     def units(self) -> tuple[int, ...]:
         """Neighbouring devices within which tensor, context and expert groups lie, above 1 and ascending."""
@@ -230,6 +234,8 @@ class Choices:
         Allowed numbers of layers of a stage that recompute, if any do; where fewer can, all of them do so.
     hybrid
         Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
+    stage_tensor
+        Tensor widths of which a plan may give each stage its own; None where all stages are as wide as the variant.
     price_at_most
         What the chosen technologies of the network may cost together, in the unit of their menus.
     """
@@ -247,6 +253,7 @@ class Choices:
     stage_recompute: frozenset[Recompute] | None = None
     recomputed: Allowed = None
     hybrid: bool = True
+    stage_tensor: Allowed = None
     price_at_most: Number | None = None
 
     def __post_init__(self) -> None:
@@ -267,18 +274,25 @@ class Choices:
 
     def admits(self, variant: Variant) -> bool:
         """Whether the variant is among the allowed ones."""
-        for name in ("tensor", "expert", "context", "microbatch"):
+        return (self.tensor is None or variant.tensor in self.tensor) and self._admits_rest(variant)
+
+    def _admits_rest(self, variant: Variant) -> bool:
+        for name in ("expert", "context", "microbatch"):
             allowed: Allowed = getattr(self, name)
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
         return self.sequence is None or variant.sequence == self.sequence
+
+    def admits_uneven(self, variant: Variant) -> bool:
+        """Whether plans may give each stage its own tensor width whose widest stages are of a variant."""
+        return self.stage_tensor is not None and variant.tensor in self.stage_tensor and self._admits_rest(variant)
 
     def admits_recomputed(self, count: int, able: int) -> bool:
         """Whether so many layers of a stage may recompute, of those that can."""
         return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
 
 
-COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed")
+COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed", "stage_tensor")
 """Choices that are whole numbers from 1."""
 
 
@@ -356,6 +370,19 @@ class Problem:
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
+        if self.choices.stage_tensor is not None:
+            self._check_stage_tensor()
+
+    def _check_stage_tensor(self) -> None:
+        """Refuse tensor widths of single stages where nobody prices them."""
+        where, what = "choices.stage_tensor", f"{sorted(self.choices.stage_tensor or ())}"
+        if not self.preset.nesting:
+            raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
+        if any(graph.unordered_pair is not None for graph in self.graphs.values()):
+            raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
+        first, *others = self.graphs.values()
+        if any((each.index, each.places, each.table_place) != (first.index, first.places, first.table_place) for each in others):
+            raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -365,6 +392,13 @@ class Problem:
     def admits(self, variant: Variant) -> bool:
         """Whether choices allow a variant, and leave its stages a kind of recomputation where those choose one."""
         return self.choices.admits(variant) and bool(self.recomputes(variant))
+
+    def stage_variants(self, variant: Variant) -> tuple[Variant, ...]:
+        """Return of which variants each stage may be of a plan of this variant that gives each its own tensor width."""
+        if not self.choices.admits_uneven(variant):
+            return ()
+        found = (variant.with_tensor(tensor) for tensor in sorted(self.choices.stage_tensor or ()))
+        return tuple(each for each in found if each in self.graphs and self.recomputes(each))
 
     def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
         """Return what a stage may recompute where each chooses for itself: what is allowed and has figures."""

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("downsets", "units"),
+    ("downsets", "uneven", "units"),
     ("graph", "cluster", "families"),
     ("hardware",),
     ("networks",),

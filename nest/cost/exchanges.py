@@ -171,10 +171,34 @@ class Exchanges:
         Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
         the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
         """
+        part, gathered = self._sent(variant, sizes)
+        return self.hop_s(level, part), gathered
+
+    def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Return what it takes that tensors cross a boundary between stages of two tensor widths (D10).
+
+        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts of
+        their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it. The
+        same as `crossing_s` where the widths are the same.
+
+        Parameters
+        ----------
+        ends
+            What the two stages are of.
+        sizes
+            Bytes alive on a device of each.
+        """
+        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
+        (part, gathered), (other, behind) = map(self._sent, ends, sizes)
+        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
+        return self.hop_s(level, np.maximum(part, other) * times), np.maximum(gathered, behind)
+
+    def _sent(self, variant: Variant, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return the bytes that each device sends of so many, and what it takes to gather the whole from its parts."""
         if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
-            return self.hop_s(level, sizes), np.zeros_like(sizes)
+            return sizes, np.zeros_like(sizes)
         group = self.spread(range(variant.tensor))
-        return self.hop_s(level, sizes / variant.tensor), self.seconds("all-gather", group, sizes)
+        return sizes / variant.tensor, self.seconds("all-gather", group, sizes)
 
     def ends_s(self, level: int, sizes: Floats) -> Floats:
         """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""

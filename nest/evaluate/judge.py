@@ -78,10 +78,11 @@ def _objective(problem: Problem, plan: Plan, figures: tuple[StageFigures, ...]) 
 
 
 def _graph(problem: Problem, plan: Plan) -> LayerGraph:
-    if plan.variant not in problem.graphs:
-        raise InvalidPlan("plan", f"the problem has no costs for {plan.variant}", "use a variant of the problem")
     if not plan.stages:
         raise InvalidPlan("stages", "the plan has no stage", "give at least one")
+    for variant in (plan.variant, *plan.stage_variants):
+        if variant not in problem.graphs:
+            raise InvalidPlan("plan", f"the problem has no costs for {variant}", "use a variant of the problem")
     graph = problem.graphs[plan.variant]
     index = graph.index
     for at, stage in enumerate(plan.stages):

@@ -12,7 +12,8 @@ from nest.evaluate.verdict import StageFigures, Violation
 from nest.graph import LayerGraph
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
-from nest.problem import Problem
+from nest.problem import Problem, Variant
+from nest.uneven import groups_to_begin_with, starts_of, strides
 from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
@@ -34,10 +35,7 @@ def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
-    if not problem.admits(plan.variant):
-        yield Violation("variant", f"{plan.variant} is not among the allowed ones")
-    if pair := problem.unnested(plan.variant):
-        yield Violation("nesting", f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network")
+    yield from _variant_violations(problem, plan)
     if not 1 <= plan.replicas <= most:
         yield Violation("replicas", f"{plan.replicas} replicas for {most} microbatches")
     elif choices.replicas is not None and plan.replicas not in choices.replicas:
@@ -46,17 +44,38 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
     for at, stage in enumerate(plan.stages):
         yield from _sharding_violations(problem, plan, at)
-        if what := _wrong_recompute(problem, plan, stage, last=at + 1 == len(plan.stages)):
+        variant = plan.stage_variants[at]
+        if what := _wrong_recompute(problem, variant, stage, last=at + 1 == len(plan.stages)):
             yield Violation("recompute", f"stage {at} recomputes {what}")
 
 
-def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) -> str | None:
+def _variant_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rules ``variant`` and ``nesting``: one variant, or a tensor width for each stage of those that stages may have."""
+    uneven = _may_be_uneven(problem, plan)
+    if plan.uneven and not uneven:
+        widths = sorted({each.tensor for each in plan.stage_variants})
+        allowed = sorted({each.tensor for each in problem.stage_variants(plan.variant)}) or "those of the variant"
+        yield Violation("variant", f"stages have tensor widths {widths}, single stages may have {allowed}")
+    elif not uneven and not problem.admits(plan.variant):
+        yield Violation("variant", f"{plan.variant} is not among the allowed ones")
+    for variant in dict.fromkeys((plan.variant, *plan.stage_variants)):
+        if pair := problem.unnested(variant):
+            what = f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network"
+            yield Violation("nesting", what)
+
+
+def _may_be_uneven(problem: Problem, plan: Plan) -> bool:
+    """Whether all stages have tensor widths of those that a plan may give each stage."""
+    return set(plan.stage_variants) <= set(problem.stage_variants(plan.variant))
+
+
+def _wrong_recompute(problem: Problem, variant: Variant, stage: Stage, *, last: bool) -> str | None:
     """Return what a stage recomputes, and why that is not legal; None where it is."""
     if problem.preset.recompute == "choices":
         due = "none" if last else problem.choices.recompute
         found = f"{stage.recompute!r}, the problem says {due!r}"
         return found if stage.recompute != due or stage.recomputed is not None else None
-    kinds, graph = problem.recomputes(plan.variant), problem.graphs[plan.variant]
+    kinds, graph = problem.recomputes(variant), problem.graphs[variant]
     layers = [graph.layers[graph.index[name]] for name in stage.layers]
     able = {kind: sum(layer.again(kind) is not None for layer in layers) for kind in kinds}
     if stage.recompute == "none":
@@ -139,11 +158,31 @@ def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
 
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``block``, ``placement`` and ``devices``."""
-    width = plan.variant.width
     for at, stage in enumerate(plan.stages):
-        due = width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
+        due = plan.stage_variants[at].width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
+    if not (_may_be_uneven(problem, plan) and _stands_uneven(problem, plan)):
+        yield from _even_violations(problem, plan)
+    yield from _device_violations(problem, plan)
+
+
+def _stands_uneven(problem: Problem, plan: Plan) -> bool:
+    """Whether stages stand as those with tensor widths of their own may."""
+    widths, firsts = [stage.devices for stage in plan.stages], tuple(stage.first_device for stage in plan.stages)
+    if min(widths) < 1 or plan.replicas < 1:
+        return False
+    cluster = problem.cluster
+    if plan.arrangement == "stage-major":
+        groups = groups_to_begin_with(cluster.group_sizes, cluster.devices)
+        allowed = {starts_of(widths, plan.replicas, group) for group in groups}
+        return firsts in allowed and plan.replica_stride == plan.variant.width
+    apart = strides(widths, cluster.devices)
+    return plan.arrangement == "replica-major" and firsts == starts_of(widths) and plan.replica_stride in apart
+
+
+def _even_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement`` where all stages are equally wide."""
     arrangements = problem.preset.arrangements
     firsts, stride = _places_due(plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
     for at, (stage, due) in enumerate(zip(plan.stages, firsts, strict=True)):
@@ -156,7 +195,6 @@ def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
             f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
             f"places {places} with stride {stride}",
         )
-    yield from _device_violations(problem, plan)
 
 
 def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
@@ -171,9 +209,10 @@ def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
 
 def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Rule ``devices``: every device of every replica is one of the cluster, and every stage has one."""
-    last_replica = max(plan.replicas - 1, 0) * plan.replica_stride
-    low = min(stage.first_device for stage in plan.stages) + min(0, last_replica)
-    high = max(stage.first_device + stage.devices for stage in plan.stages) + max(0, last_replica) - 1
+    blocks = [plan.starts(at) for at in range(len(plan.stages)) if plan.replicas > 0]
+    low = min((int(each.min()) for each in blocks), default=0)
+    lasts = (int(each.max()) + stage.devices - 1 for each, stage in zip(blocks, plan.stages, strict=False))
+    high = max(lasts, default=0)
     if min(stage.devices for stage in plan.stages) < 1:
         yield Violation("devices", "a stage has no device")
     elif low < 0 or high >= problem.cluster.devices:
