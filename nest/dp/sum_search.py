@@ -219,12 +219,23 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
     """Place the stages of a plan, and name their layers."""
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
-    stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
+    stages = tuple(stage_of(tables, run, start, way) for run, start, way in runs)
     technologies = tables.problem.cluster.technologies
     return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
 
 
-def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
+def stage_of(
+    tables: GroupedTables, run: tuple[int, int], start: int, way: Way, *, tensor: int | None = None
+) -> Stage:
+    """Return a stage of a plan.
+
+    Parameters
+    ----------
+    run, start
+        Cuts before and behind it, and its first device in replica 0.
+    tensor
+        Its tensor width; None for that of the plan's variant.
+    """
     layers, ids = tables.between(*run), tables.graph.layers
     repeating = tables.repeating[way.kind - 1] if way.kind else None
     able = 0 if repeating is None else int(repeating.able[layers].sum())
@@ -235,4 +246,5 @@ def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) ->
         recompute="none" if repeating is None else repeating.kind,
         sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
+        tensor=tensor,
     )

@@ -15,6 +15,7 @@ from nest.tables.family import Family
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
+from nest.tables.uneven import UnevenTables
 
 
 class Tables:
@@ -66,6 +67,29 @@ class Tables:
         self.problem.preset.require_prices()
         nested = (each for each in self.problem.variants if self.problem.unnested(each) is None)
         return tuple(variant for variant in nested if variant.width <= self.filters.devices)
+
+    @cached_property
+    def uneven(self) -> tuple[UnevenTables, ...]:
+        """Tables of the variants that stages with tensor widths of their own may be of, where the choices give any.
+
+        Raises
+        ------
+        OutOfScope
+            If a side constraint looks at more than devices and memory.
+        """
+        if self.problem.choices.stage_tensor is None:
+            return ()
+        self.filters.require_limits("choices.stage_tensor")
+        found = {self._nested(variant) for variant in self.problem.graphs}
+        most = (each for each in found if not any(set(each) < set(other) for other in found))
+        return tuple(
+            UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in sorted(most) if each
+        )
+
+    def _nested(self, variant: Variant) -> tuple[Variant, ...]:
+        """Return of which variants stages of a plan may be that nest with the network and fit on the devices."""
+        fitting = (each for each in self.problem.stage_variants(variant) if each.width <= self.filters.devices)
+        return tuple(each for each in fitting if self.problem.unnested(each) is None)
 
     def of_variant(self, variant: Variant) -> GroupedTables:
         """Return the tables of one of the `fitting` variants.
