@@ -8,6 +8,7 @@ blocks a group has, which is counted here without looking at a single device. Th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import gcd
 from typing import NamedTuple
 
@@ -73,7 +74,7 @@ def spreads(cluster: Cluster, members: Members, starts: Ints, step: int, count: 
 
 
 def _alike(cluster: Cluster, starts: Ints, step: int) -> Ints:
-    """Return starts of which none is like another: ends of groups are at multiples of what divides them and the step."""
+    """Return starts no two of which are alike: groups end at multiples of what divides them and the step."""
     same = gcd(step, *(size for size in cluster.group_sizes if size > step))
     return np.array(list(dict.fromkeys((starts // same * same).tolist())), dtype=np.int64)
 
@@ -81,7 +82,7 @@ def _alike(cluster: Cluster, starts: Ints, step: int) -> Ints:
 def _spread(count: int, row: tuple[int, ...]) -> Spread:
     owners, least, most, parts = (row[at::4] for at in range(4))
     climbs = [each if each > 1 else 0 for each in (count, *owners)]
-    hops = tuple(low - high for low, high in zip(climbs, climbs[1:], strict=False))
+    hops = tuple(low - high for low, high in pairwise(climbs))
     least, most = (1, *least[:-1]), (1, *most[:-1])
     return Spread(count, parts, least, most, hops, least == most)
 
@@ -97,7 +98,11 @@ def _levels(cluster: Cluster, members: Members, starts: Ints, step: int, count: 
             seen, inside = _like(starts, count, members.ranks, inside), 1
         else:
             blocks = _blocks(starts, step, count, size)
-            parts = blocks.most * inside if below <= max(step, members.reach) else _children(starts, step, count, size // below, below)
+            parts = (
+                blocks.most * inside
+                if below <= max(step, members.reach)
+                else _children(starts, step, count, size // below, below)
+            )
             seen = _Seen(blocks.owners, blocks.least * members.ranks, blocks.most * members.ranks, parts)
         found.append(seen)
         below = size
