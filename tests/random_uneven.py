@@ -11,7 +11,7 @@ import oracle_uneven
 import random_default
 
 from nest.cluster import Cluster
-from nest.graph import Edge, LayerGraph
+from nest.graph import Edge, Layer, LayerGraph
 from nest.plan import Plan
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Variant
@@ -24,7 +24,6 @@ class Size:
     layers: int = 3
     devices: int = 8
     levels: int = 3
-    widths: int = 3
     batch: int = 8
 
 
@@ -35,36 +34,83 @@ def random_problem(seed: int, size: Size = SMALL) -> Problem:
     """Return the problem of a seed."""
     rng = random.Random(f"uneven {seed}")
     limits = random_default.Size(size.layers, size.devices, size.levels, 1, size.batch)
-    cluster = random_default.linked(rng, random_default._cluster(rng, limits, False))
+    cluster = random_default.linked(rng, _cluster(rng, limits))
+    cluster = _faster(cluster, rng.choice([1, 20, 20, 400]))
     graphs = _graphs(rng, size, cluster)
     choices = _choices(rng, graphs, cluster)
-    training = random_default._training(rng, limits)
+    training = random_default._training(rng, replace(limits, batch=rng.choice([4, 24])))
     problem = Problem(f"uneven {seed}", graphs, cluster, training, choices, DEFAULT)
     return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
 
 
+def _cluster(rng: random.Random, limits: random_default.Size) -> Cluster:
+    """Return a cluster of three devices at least."""
+    while True:
+        cluster = random_default._cluster(rng, limits, False)
+        if cluster.devices > 2:
+            return cluster
+
+
+def _faster(cluster: Cluster, times: int) -> Cluster:
+    """Return a cluster whose links are as many times as fast, so that layers matter more than what they exchange."""
+    levels = (
+        replace(
+            level,
+            bandwidth_bytes_per_s=times * level.bandwidth_bytes_per_s,
+            latency_s=level.latency_s / times,
+            pair_bytes_per_s=None if level.pair_bytes_per_s is None else times * level.pair_bytes_per_s,
+        )
+        for level in cluster.levels
+    )
+    return replace(cluster, levels=tuple(levels))
+
+
 def _graphs(rng: random.Random, size: Size, cluster: Cluster) -> dict[Variant, LayerGraph]:
-    names = list(range(rng.choice([size.layers, size.layers, rng.randint(1, size.layers)])))
+    names = list(range(rng.choice([*[size.layers] * 3, rng.randint(1, size.layers)])))
     links = list(pairwise(names))
     if len(names) > 2 and rng.random() < 0.3:
         first, second = sorted(rng.sample(names, 2))
         links.append((first, second))
-    figures = rng.random() < 0.3, rng.choice([20, 300]), rng.choice([1, 2, 8]), rng.choice([1, 5, 20])
+    figures = rng.random() < 0.3, rng.choice([300, 2000]), rng.choice([1, 2, 8]), rng.choice([1, 1, 5])
     style = random_default._Style(False, *figures, rng.choice([(), (), ("full",), ("selective", "full")]))
     ties = rng.randrange(10**6)
     graphs = dict[Variant, LayerGraph]()
+    gains = None if rng.random() < 0.2 else [rng.choice([0.0, 0.0, 0.8, 1.0, 1.2]) for _ in names]
+    bases = [style.layer(rng, name, Variant(1)) for name in names]
+    if gains is not None and rng.random() < 0.6:
+        heavy = rng.choice(names)
+        bases[heavy] = replace(bases[heavy], forward_s=4.0, backward_s=8.0)
+        gains[heavy] = rng.choice([0.8, 1.0, 1.2])
     for variant in _variants(rng, size, cluster):
         layers = tuple(style.layer(rng, name, variant) for name in names)
+        if gains is not None:
+            layers = tuple(map(_spread, bases, layers, gains, [variant.tensor] * len(names)))
         layers, table = random_default._tied(ties, layers)
         edges = tuple(Edge(source, target, style.tensor(rng)) for source, target in links)
         graphs[variant] = LayerGraph.sort(layers, edges, table)
     return graphs
 
 
+def _spread(base: Layer, layer: Layer, gain: float, tensor: int) -> Layer:
+    """Return a layer that tensor ranks share: much of what it takes or nothing of it, and with few collectives."""
+    times = (round(1000 * each * tensor**-gain) / 1000 for each in (base.forward_s, base.backward_s))
+    shared = tensor if gain else 1
+    weights = base.parameter_bytes // random_default.UNIT // shared * random_default.UNIT
+    forward_s, backward_s = times
+    return replace(
+        layer,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        parameter_bytes=weights,
+        expert_parameter_bytes=min(layer.expert_parameter_bytes, weights),
+        collectives=layer.collectives[:1],
+    )
+
+
 def _variants(rng: random.Random, size: Size, cluster: Cluster) -> list[Variant]:
     while True:
-        widths = rng.sample([1, 2, 3, 4, 6], rng.choice([2, 2, size.widths]))
-        rest = rng.choice([1, 1, 1, 2]), rng.choice([1, 1, 1, 2]), rng.random() < 0.4
+        widths = rng.choice([(1, 2), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4), (1, 3), (1, 2, 3), (2, 4), (2, 3, 6)])
+        rest = rng.choice([1, 1, 1, 1, 1, 2]), rng.choice([1, 1, 1, 1, 1, 2]), rng.random() < 0.4
         found = [Variant(width, *rest[:2], rest[2] and width > 1) for width in widths]
         kept = [each for each in found if each.width <= cluster.devices and oracle.nests(cluster, each)]
         if rng.random() < 0.2 and kept:
@@ -80,9 +126,9 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
     widths = sorted({variant.tensor for variant in graphs})
     asked = widths if rng.random() < 0.7 else rng.sample([*widths, 7], rng.randint(1, len(widths)))
     choices = Choices(
-        replicas=maybe(*range(1, cluster.devices + 1)),
+        replicas=rng.choice([maybe(*range(1, cluster.devices + 1)), *(frozenset({count}) for count in (1, 1, 2))]),
         stages=maybe(1, 2, 3),
-        zero=rng.choice(random_default.ZERO_SETS),
+        zero=rng.choice([*random_default.ZERO_SETS, *[frozenset({0, 1})] * 8]),
         zero_degree=rng.choice([None, None, None, None, frozenset({2, 3}), frozenset({2})]),
         stage_recompute=random_default._kinds(rng, graphs),
         stage_tensor=frozenset(asked),
@@ -99,7 +145,7 @@ def _capacity(rng: random.Random, problem: Problem) -> float:
     needs = [] if plan is None else [float(each.memory) for each in oracle_uneven.price(problem, plan, oracle.Rounding(6))[1]]
     if not needs:
         return 100 * random_default.UNIT
-    some = rng.choice([max(needs), max(needs), rng.choice(needs), min(needs) * rng.uniform(0.3, 1), 100 * max(needs)])
+    some = rng.choice([max(needs), max(needs), rng.choice(needs), *[100 * max(needs)] * 4])
     return max(1, round(some)) + rng.choice([0, 0, 0, 0.5])
 
 

@@ -13,7 +13,7 @@ from nest.problem import Problem
 from nest.result import Result, Status
 from nest.solve import solve
 
-LARGER = Size(layers=4, devices=12, widths=3)
+LARGER = Size(layers=4, devices=12)
 
 FREE = {"memory", "sharding", "recompute", "replicas", "stages", "variant"}
 """Rules that random plans may break: all but those of places and order."""

@@ -18,6 +18,7 @@ from nest.dp.uneven_rows import Placed, UnevenPath, UnevenRows
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage
 from nest.tables import GroupedBand, Tables, UnevenTables
+from nest.tables.shares import Option
 from nest.units import NEVER
 
 
@@ -64,23 +65,24 @@ class UnevenSearch:
 
     def settle(self, choice: UnevenChoice, watch: Watch) -> None:
         """Offer the best plan of a choice to the incumbent, if it is better."""
-        most = self._most_stages(choice)
+        layers, room = self.tables.layers, self.bounds.room(choice)
         allowed = self.tables.problem.choices.stages
-        counts = tuple(count for count in range(1, most + 1) if allowed is None or count in allowed)
-        if not counts:
-            return
-        lattice = Lattice(self.tables, choice.replicas, choice.layout, max(counts))
-        if lattice.spots:
-            capped = _Settling(self, choice, watch)
-            capped.settle_rows(self._rows(capped, lattice, counts))
+        most = min(layers, room // min(self.tables.widths))
+        counts = [count for count in range(1, most + 1) if allowed is None or count in allowed]
+        alike: dict[tuple[Option, ...], list[int]] = {}
+        for count in counts:  # a stage that is the only one may exchange otherwise
+            alike.setdefault(self.tables.forms[0].options(choice.replicas, count), []).append(count)
+        for options, some in alike.items():
+            lattice = Lattice(self.tables, choice.replicas, choice.layout, max(some))
+            if lattice.spots:
+                capped = _Settling(self, choice, watch)
+                capped.settle_rows(self._rows(capped, lattice, options, tuple(some)))
 
-    def _most_stages(self, choice: UnevenChoice) -> int:
-        return min(self.tables.layers, self.bounds.room(choice) // min(self.tables.widths))
-
-    def _rows(self, capped: _Settling, lattice: Lattice, counts: tuple[int, ...]) -> UnevenRows:
+    def _rows(
+        self, capped: _Settling, lattice: Lattice, options: tuple[Option, ...], counts: tuple[int, ...]
+    ) -> UnevenRows:
         choice, first, watch = capped.choice, self.tables.forms[0], capped.watch
         flying = (0, *(first.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
-        options = first.options(choice.replicas, min(2, max(counts)))
         most = capped.most(0)
         engines = tuple(
             SumRows(band, StageMasks(band), (), Holding(options, 0), watch)

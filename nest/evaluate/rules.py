@@ -162,7 +162,7 @@ def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         due = plan.stage_variants[at].width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
-    if not (_may_be_uneven(problem, plan) and _stands_uneven(problem, plan)):
+    if not ((plan.uneven or _may_be_uneven(problem, plan)) and _stands_uneven(problem, plan)):
         yield from _even_violations(problem, plan)
     yield from _device_violations(problem, plan)
 
