@@ -66,11 +66,11 @@ class UnevenBounds:
         key = room, forms
         if key not in self._slowest:
             low, high = max(self.heaviest, -(-self.shared // max(room, 1))) - 1, LONGEST
-            if self._fewest(high - 1, forms)[0] > room:
+            if self._behind(high - 1, forms)[0] > room:
                 low = LONGEST - 1
             while low + 1 < LONGEST and high - low > max(low // PRECISE, 1):
                 middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
-                low, high = (low, middle) if self._fewest(middle, forms)[0] <= room else (middle, high)
+                low, high = (low, middle) if self._behind(middle, forms)[0] <= room else (middle, high)
             self._slowest[key] = low + 1
         return self._slowest[key]
 
@@ -78,20 +78,42 @@ class UnevenBounds:
         """Return how many devices the stages of a replica may have together."""
         return choice.layout.room // choice.replicas if choice.layout.by_stage else choice.layout.room
 
+    def needed(self, choice: UnevenChoice, load: int) -> tuple[Ints, Ints]:
+        """Return the fewest devices of a replica for the layers before each cut, and for those from it on.
+
+        Parameters
+        ----------
+        load
+            No stage is slower.
+        """
+        forms = self._forms(choice)
+        return np.array(self._before(load, forms)), np.array(self._behind(load, forms))
+
     def _forms(self, choice: UnevenChoice) -> tuple[int, ...]:
         apart = 0 if choice.layout.by_stage else choice.layout.apart
         return tuple(at for at, width in enumerate(self.tables.widths) if apart % width == 0)
 
-    def _fewest(self, load: int, forms: tuple[int, ...]) -> list[int]:
-        """Return the fewest devices of a replica for the layers from each cut on, no stage slower than a load."""
-        layers = self.tables.layers
+    def _behind(self, load: int, forms: tuple[int, ...]) -> list[int]:
+        """Return the fewest devices for the layers from each cut on: the farther a stage reaches, the fewer follow."""
         reach = [np.searchsorted(self.work[at], self.work[at][:-1] + load, side="right") - 1 for at in forms]
-        widths, fewest = [self.tables.widths[at] for at in forms], [NEVER] * layers + [0]
-        for first in range(layers - 1, -1, -1):
-            ends = (int(each[first]) for each in reach)
-            least = (width + fewest[end] for width, end in zip(widths, ends, strict=True) if end > first)
-            fewest[first] = min(min(least, default=NEVER), NEVER)
+        fewest = [NEVER] * self.tables.layers + [0]
+        for first in range(self.tables.layers - 1, -1, -1):
+            fewest[first] = self._fewest(forms, first, [int(each[first]) for each in reach], fewest)
         return fewest
+
+    def _before(self, load: int, forms: tuple[int, ...]) -> list[int]:
+        """Return the fewest devices for the layers before each cut."""
+        reach = [np.searchsorted(self.work[at], self.work[at][1:] - load, side="left") for at in forms]
+        fewest = [0] + [NEVER] * self.tables.layers
+        for end in range(1, self.tables.layers + 1):
+            fewest[end] = self._fewest(forms, end, [int(each[end - 1]) for each in reach], fewest)
+        return fewest
+
+    def _fewest(self, forms: tuple[int, ...], cut: int, others: list[int], fewest: list[int]) -> int:
+        """Return the fewest devices at a cut, given up to which other cut a stage of each form reaches."""
+        widths = self.tables.widths
+        found = (widths[form] + fewest[other] for form, other in zip(forms, others, strict=True) if other != cut)
+        return min(min(found, default=NEVER), NEVER)
 
 
 def uneven_choices(tables: UnevenTables) -> Iterator[UnevenChoice]:

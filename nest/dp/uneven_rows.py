@@ -25,8 +25,15 @@ from nest.tables import GroupedBand
 from nest.tables.grouped import NO_BOUNDARY, Site
 from nest.units import NEVER, Ints, distinct
 
+MOST_KEPT = 2**25
+"""Loads that are kept for reuse."""
+
 Together: TypeAlias = Callable[[Ints, Ints], Ints]
 """What a stage and those behind it make together: the sum, or the larger."""
+
+
+Windows: TypeAlias = Callable[[int], list[tuple[int, int]]]
+"""For a largest load, with which cuts the stage at each spot may begin."""
 
 
 class Placed(NamedTuple):
@@ -94,20 +101,34 @@ class UnevenRows:
         Microbatches in flight of a stage by its number from the end, from 1 on; ``flying[0]`` is nothing.
     counts
         Numbers of stages that are allowed, ascending.
+    cap
+        Largest load of interest.
+    windows
+        For a largest load, with which cuts the stage at each spot may begin: a first one, and that behind the last.
     watch
         Of the search.
     """
 
     def __init__(
-        self, lattice: Lattice, engines: tuple[SumRows, ...], flying: tuple[int, ...], counts: tuple[int, ...], watch: Watch
+        self,
+        lattice: Lattice,
+        engines: tuple[SumRows, ...],
+        flying: tuple[int, ...],
+        counts: tuple[int, ...],
+        cap: int,
+        windows: Windows,
+        watch: Watch,
     ) -> None:
-        self.lattice, self.engines, self.flying, self.counts, self.watch = lattice, engines, flying, counts, watch
+        self.lattice, self.engines, self.flying, self.counts = lattice, engines, flying, counts
+        self.cap, self.windows, self.watch = cap, windows, watch
         self.layers, self.spots = lattice.tables.layers, lattice.spots
         self.frames = tuple(self._frames())
         self._deepest = self._most_stages()
         self._transfers: dict[tuple[int, int], Ints] = {}
         self._loads: dict[tuple[int, object, tuple[int, ...]], Ints] = {}
         self._sights: dict[int, object] = {}
+        self._totals: dict[tuple[object, ...], Ints] = {}
+        self._waits: dict[tuple[object, ...], Ints] = {}
 
     def _frames(self) -> Iterator[Frame]:
         """Yield the frames: one, or one for each first stage and each set of levels that join it to the last."""
@@ -132,6 +153,7 @@ class UnevenRows:
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
         self._loads.clear()
+        self._totals.clear()
         for engine in self.engines:
             engine.lower_sync(most)
 
@@ -176,7 +198,7 @@ class UnevenRows:
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
-        return min(self._solve(frame, self._load, NEVER - 1, np.maximum).best[0] for frame in self.frames)
+        return min(self._solve(frame, self._load, self.cap, np.maximum).best[0] for frame in self.frames)
 
     def least_sync(self) -> int:
         """Return a time below which no plan synchronises: the least of the largest, whatever the loads."""
@@ -202,54 +224,83 @@ class UnevenRows:
 
     def _load(self, at: int, step: Step, frame: Frame) -> Ints:
         """Return the loads of the stages at a spot, by number from the end, that a step follows."""
-        own = self.loads_at(at, frame)
-        if step.to == END:
-            own = own[:1]
-        elif len(own) > 1:
-            own = own[1:]
-        total: Ints = np.where(own < NEVER, own + self.transfers(at, step.pairs), NEVER)
-        return total
+        last = step.to == END
+        key = self.spots[at].form, self._sight(at), frame.ends, step.pairs, last
+        if key not in self._totals:
+            own = self.loads_at(at, frame)
+            own = own[:1] if last else own[1:] if len(own) > 1 else own
+            total: Ints = np.where(own < NEVER, own + self.transfers(at, step.pairs), NEVER)
+            if total.size * len(self._totals) > MOST_KEPT:
+                self._totals.clear()
+            self._totals[key] = total
+        return self._totals[key]
 
     def _wait(self, at: int, _: Step, frame: Frame) -> Ints:
         """Return how long the stages at a spot synchronise at least, if they are the last."""
         spot = self.spots[at]
-        return self.engines[spot.form].soonest(self._turn(spot, frame, 1))[None]
+        key = spot.form, self._sight(at), frame.ends
+        if key not in self._waits:
+            self._waits[key] = self.engines[spot.form].soonest(self._turn(spot, frame, 1))[None]
+        return self._waits[key]
 
     def _solve(
         self, frame: Frame, values: Callable[[int, Step, Frame], Ints], most: int, together: Together
     ) -> _Solved:
         """Return the best values of all stages from each spot on, each stage of at most ``most``."""
-        found: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(self.spots)
+        found: list[Ints] = [np.zeros((0, 0), dtype=np.int64)] * len(self.spots)
+        windows = self.windows(min(most, self.cap))
         for at in range(len(self.spots) - 1, -1, -1):
             self.watch.check()
+            first, end = windows[at]
+            if first >= end:
+                continue
             rows = np.full((self._deepest[at] + 1, self.layers + 1), NEVER, dtype=np.int64)
             for step in self.spots[at].steps:
-                if step.to != END or at in frame.last:
-                    self._enter(rows, values(at, step, frame), most, None if step.to == END else found[step.to], together)
+                if step.to == END and at in frame.last:
+                    self._enter_last(rows, values(at, step, frame)[0], most)
+                elif step.to != END and len(found[step.to]) > 1:
+                    inside = rows[2:, first:end], values(at, step, frame)[:, first:end]
+                    self._enter(*inside, most, found[step.to][1:, first + 1 :], together)
             found[at] = rows
-        best = min((int(found[at][count, 0]), at, count) for at in frame.first for count in self._counts(at))
+        best = min(
+            (int(found[at][count, 0]), at, count)
+            for at in frame.first
+            for count in self._counts(at)
+            if len(found[at])
+        ) if any(len(found[at]) for at in frame.first) else (NEVER, 0, 0)
         return _Solved(found, best)
 
     def _counts(self, at: int) -> list[int]:
         return [count for count in self.counts if count <= self._deepest[at]] or [0]
 
-    def _enter(self, rows: Ints, values: Ints, most: int, behind: Ints | None, together: Together) -> None:
-        """Enter the stages that a step follows where they are better than those before."""
-        depth = values.shape[2]
-        if behind is None:
-            begins = np.arange(max(self.layers - depth, 0), self.layers)
-            last = values[0, begins, self.layers - 1 - begins]
-            rows[1, begins] = np.minimum(rows[1, begins], np.where(last <= most, last, NEVER))
-            return
-        count = min(len(behind) - 1, len(rows) - 2)
+    def _enter_last(self, rows: Ints, values: Ints, most: int) -> None:
+        """Enter the stages that end with the last layer."""
+        begins = np.arange(max(self.layers - values.shape[1], 0), self.layers)
+        last = values[begins, self.layers - 1 - begins]
+        rows[1, begins] = np.where(last <= most, last, NEVER)
+
+    def _enter(self, rows: Ints, values: Ints, most: int, behind: Ints, together: Together) -> None:
+        """Enter the stages that a step follows where they are better than those before.
+
+        Parameters
+        ----------
+        rows
+            To enter them into: a row for each number of stages from 2 on, a column for each cut.
+        values
+            Of the stages that begin there, by number from the end from 2 on, or the same for all.
+        behind
+            Values by number of stages from 1 on of what follows, and by cut, from that behind the first one here on.
+        """
+        count, depth = min(len(behind), len(rows)), values.shape[2]
         if count < 1:
             return
-        beyond = np.full((count, self.layers + depth), NEVER, dtype=np.int64)
-        beyond[:, : self.layers] = behind[1 : count + 1, 1:]
-        ends = np.lib.stride_tricks.sliding_window_view(beyond, depth, axis=1)[:, : self.layers]
+        beyond = np.full((count, rows.shape[1] + depth), NEVER, dtype=np.int64)
+        some = min(behind.shape[1], beyond.shape[1])
+        beyond[:, :some] = behind[:count, :some]
+        ends = np.lib.stride_tricks.sliding_window_view(beyond, depth, axis=1)[:, : rows.shape[1]]
         own = values if len(values) == 1 else values[:count]
         total = np.where(own <= most, together(np.minimum(own, NEVER - 1), ends), NEVER)
-        np.minimum(rows[2 : count + 2, :-1], total.min(axis=2), out=rows[2 : count + 2, :-1])
+        np.minimum(rows[:count], total.min(axis=2), out=rows[:count])
 
     def _trace(self, solved: _Solved, frame: Frame, most: int) -> UnevenPath:
         value, at, count = solved.best

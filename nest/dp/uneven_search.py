@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from nest.dp.masks import StageMasks
 from nest.dp.sum_caps import Capped
 from nest.dp.sum_rows import Holding, SumRows
@@ -88,7 +90,19 @@ class UnevenSearch:
             SumRows(band, StageMasks(band), (), Holding(options, 0), watch)
             for band in (self._band(at, most) for at in range(len(self.tables.forms)))
         )
-        return UnevenRows(lattice, engines, flying, counts, watch)
+        return UnevenRows(lattice, engines, flying, counts, most, partial(self._windows, choice, lattice), watch)
+
+    def _windows(self, choice: UnevenChoice, lattice: Lattice, load: int) -> list[tuple[int, int]]:
+        """Return with which cuts the stage at each spot may begin, if no stage is slower than a load.
+
+        What is before it has the devices before it, and it and what is behind have the others.
+        """
+        before, behind = self.bounds.needed(choice, load)
+        each = choice.replicas if choice.layout.by_stage else 1
+        starts = np.array([spot.start for spot in lattice.spots], dtype=np.int64)
+        firsts = np.searchsorted(-behind, -((choice.layout.room - starts) // each), side="left")
+        ends = np.searchsorted(before, starts // each, side="right")
+        return list(zip(firsts.tolist(), np.minimum(ends, self.tables.layers).tolist(), strict=True))
 
     def _band(self, at: int, most: int) -> GroupedBand:
         """Return the stages of a form that may take so many ticks at most."""
