@@ -16,7 +16,7 @@ from nest.families import Hyperparameters, from_hyperparameters
 from nest.files.cluster_file import read_cluster
 from nest.problem import Variant
 
-torch = pytest.importorskip("torch", reason="capturing needs torch: pip install 'nest[torch]'")
+torch = pytest.importorskip("torch", reason="capturing needs torch: pip install torch")
 
 from capture_modules import HEADS, VOCABULARY, WIDTH  # noqa: E402
 
