@@ -11,7 +11,17 @@ from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Level, Technology
 from nest.graph import Layer
 from nest.problem import Problem
 from nest.report.facts import VariantFacts, choice_values, variant_facts
-from nest.report.format import bandwidth, count, counted, duration, layer_range, level_name, number_range, short_widths, size
+from nest.report.format import (
+    bandwidth,
+    count,
+    counted,
+    duration,
+    layer_range,
+    level_name,
+    number_range,
+    short_widths,
+    size,
+)
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 
 _MOST_ROWS = 12
