@@ -292,7 +292,17 @@ class Choices:
         return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
 
 
-COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed", "stage_tensor")
+COUNTED = (
+    "tensor",
+    "expert",
+    "context",
+    "microbatch",
+    "replicas",
+    "stages",
+    "zero_degree",
+    "recomputed",
+    "stage_tensor",
+)
 """Choices that are whole numbers from 1."""
 
 
@@ -380,8 +390,8 @@ class Problem:
             raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
             raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
-        first, *others = self.graphs.values()
-        if any((each.index, each.places, each.table_place) != (first.index, first.places, first.table_place) for each in others):
+        shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]
+        if any(shape != shapes[0] for shape in shapes):
             raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
 
     @cached_property
@@ -399,6 +409,12 @@ class Problem:
             return ()
         found = (variant.with_tensor(tensor) for tensor in sorted(self.choices.stage_tensor or ()))
         return tuple(each for each in found if each in self.graphs and self.recomputes(each))
+
+    @cached_property
+    def families(self) -> tuple[tuple[Variant, ...], ...]:
+        """Sets of variants out of which a plan may give each stage its own; none where all stages are of one."""
+        found = dict.fromkeys(self.stage_variants(variant) for variant in sorted(self.graphs))
+        return tuple(family for family in found if family)
 
     def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
         """Return what a stage may recompute where each chooses for itself: what is allowed and has figures."""

@@ -1,4 +1,4 @@
-"""Where stages of unequal width stand on the line of devices: rule C9 where each stage has a tensor width of its own."""
+"""Where stages of unequal width stand on the line of devices: rule C9 where each has a tensor width of its own."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from math import lcm
 import oracle_default as oracle
 from oracle_groups import decimal
 
-from nest.plan import Plan, Stage
+from nest.plan import Plan
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
 
@@ -43,6 +43,7 @@ class StageCosts(oracle.Costs):
         self.shape = shape
 
     def block(self, at: int, replica: int) -> int:
+        """Return the first device of a stage."""
         return self.shape.blocks[at][replica]
 
     def _load(self, at: int, first: int, end: int, inner: oracle.Inner, replica: int) -> int:
@@ -196,19 +197,14 @@ def _outer(shape: Shape, at: int) -> oracle.Outer:
 def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: list[oracle.Inner]) -> Plan:
     """Return the plan with these choices."""
     widest = max(shape.variants, key=lambda variant: variant.tensor)
-    stages = tuple(_stage(problem, shape, at, run, inner[at], widest) for at, run in enumerate(cuts))
-    return Plan(widest, shape.replicas, shape.stride, stages, arrangement=shape.arrangement)
-
-
-def _stage(
-    problem: Problem, shape: Shape, at: int, run: tuple[int, int], inner: oracle.Inner, widest: Variant
-) -> Stage:
-    variant, ids = shape.variants[at], [layer.id for layer in problem.graphs[widest].layers]
-    sharding = oracle.plan_of(problem, _outer(shape, at), [run], [inner]).stages[0].sharding
-    own = None if variant == widest else variant.tensor
-    layers, first = tuple(ids[slice(*run)]), shape.blocks[at][0]
-    count = inner.count or None
-    return Stage(layers, first, variant.width, inner.kind, sharding, None, None, count, own)  # type: ignore[arg-type]
+    ids = [layer.id for layer in problem.graphs[widest].layers]
+    stages = []
+    for at, (run, each) in enumerate(zip(cuts, inner, strict=True)):
+        variant, alone = shape.variants[at], oracle.plan_of(problem, _outer(shape, at), [run], [each]).stages[0]
+        own = None if variant == widest else variant.tensor
+        first, layers = shape.blocks[at][0], tuple(ids[slice(*run)])
+        stages.append(replace(alone, layers=layers, first_device=first, devices=variant.width, tensor=own))
+    return Plan(widest, shape.replicas, shape.stride, tuple(stages), arrangement=shape.arrangement)
 
 
 def price(problem: Problem, plan: Plan, rounding: oracle.Rounding) -> tuple[int, list[oracle.Figures]]:
@@ -220,9 +216,10 @@ def price(problem: Problem, plan: Plan, rounding: oracle.Rounding) -> tuple[int,
         for stage in plan.stages
     )
     by_stage = plan.arrangement == "stage-major"
+    strides = [stage.devices if by_stage else plan.replica_stride for stage in plan.stages]
     blocks = tuple(
-        tuple(stage.first_device + replica * (stage.devices if by_stage else plan.replica_stride) for replica in range(plan.replicas))
-        for stage in plan.stages
+        tuple(stage.first_device + replica * stride for replica in range(plan.replicas))
+        for stage, stride in zip(plan.stages, strides, strict=True)
     )
     shape = Shape(variants, plan.replicas, plan.arrangement, blocks, plan.replica_stride)
     costs, figures, first = Costs(problem, shape, rounding), list[oracle.Figures](), 0

@@ -81,7 +81,7 @@ def _graphs(rng: random.Random, size: Size, cluster: Cluster) -> dict[Variant, L
         heavy = rng.choice(names)
         bases[heavy] = replace(bases[heavy], forward_s=4.0, backward_s=8.0)
         gains[heavy] = rng.choice([0.8, 1.0, 1.2])
-    for variant in _variants(rng, size, cluster):
+    for variant in _variants(rng, cluster):
         layers = tuple(style.layer(rng, name, variant) for name in names)
         if gains is not None:
             layers = tuple(map(_spread, bases, layers, gains, [variant.tensor] * len(names)))
@@ -107,7 +107,7 @@ def _spread(base: Layer, layer: Layer, gain: float, tensor: int) -> Layer:
     )
 
 
-def _variants(rng: random.Random, size: Size, cluster: Cluster) -> list[Variant]:
+def _variants(rng: random.Random, cluster: Cluster) -> list[Variant]:
     while True:
         widths = rng.choice([(1, 2), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4), (1, 3), (1, 2, 3), (2, 4), (2, 3, 6)])
         rest = rng.choice([1, 1, 1, 1, 1, 2]), rng.choice([1, 1, 1, 1, 1, 2]), rng.random() < 0.4
@@ -142,7 +142,11 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
 
 def _capacity(rng: random.Random, problem: Problem) -> float:
     plan = random_plan(rng.randrange(10**6), problem)
-    needs = [] if plan is None else [float(each.memory) for each in oracle_uneven.price(problem, plan, oracle.Rounding(6))[1]]
+    needs = (
+        []
+        if plan is None
+        else [float(each.memory) for each in oracle_uneven.price(problem, plan, oracle.Rounding(6))[1]]
+    )
     if not needs:
         return 100 * random_default.UNIT
     some = rng.choice([max(needs), max(needs), rng.choice(needs), *[100 * max(needs)] * 4])

@@ -59,7 +59,9 @@ def test_judge(seed: int) -> None:
     shown = f"{show_problem(problem)}\n{show_plan(plan)}\n{verdict}\n{figures}"
     assert {each.rule for each in verdict.violations} <= FREE, shown
     if not rounding.doubtful:
-        assert [(each.load, each.sync) for each in verdict.stages] == [(each.load, each.sync) for each in figures], shown
+        assert [(each.load, each.sync) for each in verdict.stages] == [(each.load, each.sync) for each in figures], (
+            shown
+        )
         assert verdict.objective_ticks == objective, shown
     assert [float(each) for each in verdict.memory_bytes] == [float(each.memory) for each in figures], shown
 

@@ -70,13 +70,10 @@ class Filters:
     def require_limits(self, where: str) -> None:
         """Raise `OutOfScope`, naming the key ``where``, if a constraint looks at more than devices and memory."""
         limits = ("device_limit", "memory_limit")
-        for each in [*self.local, *self.coupling]:
-            looks = isinstance(each, CouplingConstraint) or any(
-                overrides(each, hook) for hook in HOOKS if hook not in limits
-            )
-            if looks:
-                what = f"side constraint {each.kind} looks at stages that are all of one width"
-                raise OutOfScope(where, what, "leave that constraint or this choice out")
+        looking = [each for each in self.local if any(overrides(each, hook) for hook in HOOKS if hook not in limits)]
+        for each in [*looking, *self.coupling]:
+            what = f"side constraint {each.kind} looks at stages that are all of one width"
+            raise OutOfScope(where, what, "leave that constraint or this choice out")
 
     @property
     def by_run(self) -> bool:

@@ -174,12 +174,14 @@ class Exchanges:
         part, gathered = self._sent(variant, sizes)
         return self.hop_s(level, part), gathered
 
-    def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    def resharding_s(
+        self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]
+    ) -> tuple[Floats, Floats]:
         """Return what it takes that tensors cross a boundary between stages of two tensor widths (D10).
 
-        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts of
-        their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it. The
-        same as `crossing_s` where the widths are the same.
+        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts
+        of their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it.
+        The same as `crossing_s` where the widths are the same.
 
         Parameters
         ----------

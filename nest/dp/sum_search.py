@@ -224,9 +224,7 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
     return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
 
 
-def stage_of(
-    tables: GroupedTables, run: tuple[int, int], start: int, way: Way, *, tensor: int | None = None
-) -> Stage:
+def stage_of(tables: GroupedTables, run: tuple[int, int], start: int, way: Way, *, tensor: int | None = None) -> Stage:
     """Return a stage of a plan.
 
     Parameters

@@ -23,6 +23,9 @@ from nest.units import Ints
 Crossing: TypeAlias = tuple[int, ...]
 """How a transfer takes in each replica that counts: numbers of columns of `Hops`."""
 
+Key: TypeAlias = tuple[int, int, Crossing]
+"""What tells spots apart: start, form, and how the transfer from the stage before takes."""
+
 END = -1
 """Where the step of the last stage leads."""
 
@@ -186,7 +189,9 @@ class Lattice:
         numbers = {key: at for at, key in enumerate(sorted(todo, key=lambda key: key[0]))}
         return tuple(self._spot(key, numbers, none) for key in numbers)
 
-    def _spot(self, key: tuple[int, int, Crossing], numbers: dict[tuple[int, int, Crossing], int], none: Crossing) -> Spot:
+    def _spot(
+        self, key: tuple[int, int, Crossing], numbers: dict[tuple[int, int, Crossing], int], none: Crossing
+    ) -> Spot:
         start, form, entry = key
         steps = [Step(END, self.hops.pair(entry, none))]
         for other, there, crossing in self._after(form, start):

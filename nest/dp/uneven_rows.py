@@ -4,8 +4,8 @@ From a spot on, ``q`` stages hold the layers from a cut on in the least sum of l
 
     ``sum[spot][q][cut] = min over step, end > cut of  load_q(spot, step, cut, end) + sum[to of step][q - 1][end]``,
 
-under a cap on the load and one on the synchronisation of every stage. The state is complete: spots hold all that a stage
-sees of those before it, and ``q`` the microbatches in flight. Spots come from the last of the line to the first.
+under a cap on the load and one on the synchronisation of every stage. The state is complete: spots hold all that a
+stage sees of those before it, and ``q`` the microbatches in flight. Spots come from the last of the line to the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from nest.dp.sum_rows import StageTables, SumRows, Way
 from nest.dp.sum_rows import Step as Turn
 from nest.dp.uneven_lattice import END, Lattice, Spot, Step
 from nest.dp.watch import Watch
-from nest.tables import GroupedBand
 from nest.tables.grouped import NO_BOUNDARY, Site
 from nest.units import NEVER, Ints, distinct
 
@@ -81,6 +80,27 @@ class Frame(NamedTuple):
     ends: tuple[int, ...]
 
 
+class Asked(NamedTuple):
+    """Which plans of an outer choice are of interest.
+
+    Parameters
+    ----------
+    flying
+        Microbatches in flight of a stage by its number from the end, from 1 on; ``flying[0]`` is nothing.
+    counts
+        Numbers of stages that are allowed, ascending.
+    cap
+        Largest load of interest.
+    windows
+        For a largest load, with which cuts the stage at each spot may begin: a first one, and that behind the last.
+    """
+
+    flying: tuple[int, ...]
+    counts: tuple[int, ...]
+    cap: int
+    windows: Windows
+
+
 class _Solved(NamedTuple):
     """Values by spot, number of stages and cut, and the best of them: value, spot and number of stages."""
 
@@ -97,30 +117,15 @@ class UnevenRows:
         Where stages may stand.
     engines
         Of each form: its stages, where only the holders of weights play a part.
-    flying
-        Microbatches in flight of a stage by its number from the end, from 1 on; ``flying[0]`` is nothing.
-    counts
-        Numbers of stages that are allowed, ascending.
-    cap
-        Largest load of interest.
-    windows
-        For a largest load, with which cuts the stage at each spot may begin: a first one, and that behind the last.
+    asked
+        Which plans are of interest.
     watch
         Of the search.
     """
 
-    def __init__(
-        self,
-        lattice: Lattice,
-        engines: tuple[SumRows, ...],
-        flying: tuple[int, ...],
-        counts: tuple[int, ...],
-        cap: int,
-        windows: Windows,
-        watch: Watch,
-    ) -> None:
-        self.lattice, self.engines, self.flying, self.counts = lattice, engines, flying, counts
-        self.cap, self.windows, self.watch = cap, windows, watch
+    def __init__(self, lattice: Lattice, engines: tuple[SumRows, ...], asked: Asked, watch: Watch) -> None:
+        self.lattice, self.engines, self.watch = lattice, engines, watch
+        self.flying, self.counts, self.cap, self.windows = asked
         self.layers, self.spots = lattice.tables.layers, lattice.spots
         self.frames = tuple(self._frames())
         self._deepest = self._most_stages()
@@ -262,12 +267,8 @@ class UnevenRows:
                     inside = rows[2:, first:end], values(at, step, frame)[:, first:end]
                     self._enter(*inside, most, found[step.to][1:, first + 1 :], together)
             found[at] = rows
-        best = min(
-            (int(found[at][count, 0]), at, count)
-            for at in frame.first
-            for count in self._counts(at)
-            if len(found[at])
-        ) if any(len(found[at]) for at in frame.first) else (NEVER, 0, 0)
+        begun = [(at, count) for at in frame.first if len(found[at]) for count in self._counts(at)]
+        best = min(((int(found[at][count, 0]), at, count) for at, count in begun), default=(NEVER, 0, 0))
         return _Solved(found, best)
 
     def _counts(self, at: int) -> list[int]:

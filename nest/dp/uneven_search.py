@@ -16,7 +16,7 @@ from nest.dp.sum_rows import Holding, SumRows
 from nest.dp.sum_search import stage_of
 from nest.dp.uneven_lattice import Lattice
 from nest.dp.uneven_outer import UnevenBounds, UnevenChoice, uneven_choices
-from nest.dp.uneven_rows import Placed, UnevenPath, UnevenRows
+from nest.dp.uneven_rows import Asked, Placed, UnevenPath, UnevenRows
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage
 from nest.tables import GroupedBand, Tables, UnevenTables
@@ -90,7 +90,8 @@ class UnevenSearch:
             SumRows(band, StageMasks(band), (), Holding(options, 0), watch)
             for band in (self._band(at, most) for at in range(len(self.tables.forms)))
         )
-        return UnevenRows(lattice, engines, flying, counts, most, partial(self._windows, choice, lattice), watch)
+        asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
+        return UnevenRows(lattice, engines, asked, watch)
 
     def _windows(self, choice: UnevenChoice, lattice: Lattice, load: int) -> list[tuple[int, int]]:
         """Return with which cuts the stage at each spot may begin, if no stage is slower than a load.

@@ -138,7 +138,11 @@ class _Walk:
         blocks = self.blocks(at).reshape(-1, together)
         within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
         devices = range(variant.width)
-        across = {self._alone(variant, column + device) for column in blocks.T for device in devices} if len(blocks) > 1 else ()
+        across = (
+            {self._alone(variant, column + device) for column in blocks.T for device in devices}
+            if len(blocks) > 1
+            else ()
+        )
         return Groups(frozenset(within), frozenset(across))
 
     def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
@@ -236,7 +240,9 @@ class _Stage:
         again = self.again[at]
         if again is None:
             return 0
-        return self.walk.ticks([again.repeated_s]) + sum(self.walk.inside(each, self.variant, block) for each in again.collectives)
+        return self.walk.ticks([again.repeated_s]) + sum(
+            self.walk.inside(each, self.variant, block) for each in again.collectives
+        )
 
     def _sharding(self) -> int:
         """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""

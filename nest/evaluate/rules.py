@@ -50,7 +50,7 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 
 def _variant_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Rules ``variant`` and ``nesting``: one variant, or a tensor width for each stage of those that stages may have."""
+    """Rules ``variant`` and ``nesting``: one variant, or a tensor width of its own for each stage."""
     uneven = _may_be_uneven(problem, plan)
     if plan.uneven and not uneven:
         widths = sorted({each.tensor for each in plan.stage_variants})

@@ -205,6 +205,9 @@ def require_order(plan: Plan, title: str) -> None:
     Ranks count up in tensor, context, expert and data parallel, then from stage to stage.
     """
     width, replicas = plan.variant.width, plan.replicas
+    if plan.uneven:
+        widths = ", ".join(str(variant.tensor) for variant in plan.stage_variants)
+        raise Inexpressible("tensor", f"stages have tensor widths {widths}, in {title} all have one", APPROXIMATE)
     for at, stage in enumerate(plan.stages):
         where = f"stage {at}"
         if stage.devices != width:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, ZERO_ADVICE, parse_allowed, parse_recompute, parse_zero
+from nest.files.allowed import (
+    ADVICE,
+    WIDTHS_ADVICE,
+    ZERO_ADVICE,
+    parse_allowed,
+    parse_recompute,
+    parse_widths,
+    parse_zero,
+)
 from nest.files.words import meant, show
 from nest.problem import Problem
 
@@ -74,6 +82,7 @@ PARSERS: Mapping[str, Parser] = {
     "zero": (parse_zero, ZERO_ADVICE),
     **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
+    "stage_tensor": (parse_widths, WIDTHS_ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
     "price_at_most": (parse_price, "a price from 0, or any"),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),

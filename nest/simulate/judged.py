@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,10 +59,9 @@ def pipeline_of(
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
     problem = problem.built(problem.cluster.named(plan.technologies) or ())
-    graph = problem.graphs[plan.variant]
-    stages = tuple(_Judged(problem, plan, graph, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
+    stages = tuple(_Judged(problem, plan, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else 0
+    wrap = _wrap(problem, plan, evaluation) if len(stages) > 1 else 0
     return Pipeline(stages, microbatches, wrap, overlapped)
 
 
@@ -77,13 +77,12 @@ class _Judged:
 
     problem: Problem
     plan: Plan
-    graph: LayerGraph
     evaluation: Evaluation
     at: int
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return self.graph.named(self.plan.stages[self.at].layers)
+        return _graph(self.problem, self.plan, self.at).named(self.plan.stages[self.at].layers)
 
     @property
     def figures(self) -> StageFigures:
@@ -127,8 +126,7 @@ class _Judged:
         return receive, 0 if last else self._hop(levels.exit, self.at)
 
     def _hop(self, level: int, boundary: int) -> int:
-        size = float(sum(_alive(self.graph, self.plan, boundary)))
-        return _hop(self.problem, self.plan, self.evaluation, level, size)
+        return _hop(self.problem, self.plan, self.evaluation, level, _Transfer((boundary, boundary + 1), boundary))
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -147,6 +145,11 @@ class _Judged:
         return gathered, sharding - 2 * gathered
 
 
+def _graph(problem: Problem, plan: Plan, at: int) -> LayerGraph:
+    """Return the layers as a stage has them."""
+    return problem.graphs[plan.stage_variants[at]]
+
+
 def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     """Yield the bytes of each tensor alive behind a stage."""
     largest: dict[int, Number] = {}
@@ -157,20 +160,30 @@ def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> int:
-    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
+class _Transfer(NamedTuple):
+    """Between which two stages, of what is alive behind which one."""
+
+    stages: tuple[int, int]
+    boundary: int
+
+
+def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, sent: _Transfer) -> int:
+    """Return what a transfer over a level takes."""
+    stages, boundary = sent
+    ends = plan.stage_variants[stages[0]], plan.stage_variants[stages[1]]
+    sizes = [np.array([float(sum(_alive(_graph(problem, plan, at), plan, boundary)))]) for at in stages]
+    times = Exchanges(problem).resharding_s(ends, level, (sizes[0], sizes[1]))
     return sum(evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
 
 
-def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
+def _wrap(problem: Problem, plan: Plan, evaluation: Evaluation) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    boundaries = range(len(plan.stages) - 1)
-    apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
-    here, there = (plan.stages[at].first_device + apart for at in (0, -1))
-    levels = set(problem.cluster.spans(here, there).tolist())
+    boundaries, graph = range(len(plan.stages) - 1), _graph(problem, plan, 0)
+    levels = set(problem.cluster.spans(plan.starts(0), plan.starts(len(plan.stages) - 1)).tolist())
     if problem.preset.transfers == "cut":
-        size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
-        return max(_hop(problem, plan, evaluation, level, size) for level in levels)
+        most = max(boundaries, key=lambda boundary: sum(_alive(graph, plan, boundary)))
+        sent = _Transfer((len(plan.stages) - 1, 0), most)
+        return max(_hop(problem, plan, evaluation, level, sent) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = evaluation.scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)

@@ -80,15 +80,13 @@ class Tables:
         if self.problem.choices.stage_tensor is None:
             return ()
         self.filters.require_limits("choices.stage_tensor")
-        found = {self._nested(variant) for variant in self.problem.graphs}
-        most = (each for each in found if not any(set(each) < set(other) for other in found))
-        return tuple(
-            UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in sorted(most) if each
-        )
+        found = dict.fromkeys(self._nested(family) for family in self.problem.families)
+        most = [each for each in found if each and not any(set(each) < set(other) for other in found)]
+        return tuple(UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in most)
 
-    def _nested(self, variant: Variant) -> tuple[Variant, ...]:
-        """Return of which variants stages of a plan may be that nest with the network and fit on the devices."""
-        fitting = (each for each in self.problem.stage_variants(variant) if each.width <= self.filters.devices)
+    def _nested(self, family: tuple[Variant, ...]) -> tuple[Variant, ...]:
+        """Return the variants that nest with the network and fit on the devices."""
+        fitting = (each for each in family if each.width <= self.filters.devices)
         return tuple(each for each in fitting if self.problem.unnested(each) is None)
 
     def of_variant(self, variant: Variant) -> GroupedTables:
