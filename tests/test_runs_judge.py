@@ -12,6 +12,7 @@ from nest.families import Architecture, Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
 from nest.problem import Choices, Variant
 from nest.runs import Run, plan_of, problem_of
+from nest.solve import solve
 
 SEQUENCE = 2048
 PLAIN = "megatron-2021"
@@ -125,3 +126,18 @@ def test_nearly_the_same_where_gradients_hide(family: str, variant: Variant, lay
     """What hides of the sums of gradients is one part of them in problems, and depends on the stage in estimates."""
     both = priced(family, variant, layout, framework="megatron-core")
     assert both.judged_s == pytest.approx(both.estimated_s, rel=0.055)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_no_layout_beats_what_shards_each_microbatch(zero: int) -> None:
+    """Collectives of many bytes start once, not once for each byte: a bound that says so hides the best plans."""
+    small = from_hyperparameters(Hyperparameters("gpt", layers=4, hidden=4096, heads=32, vocab=51200, seq=1024))
+    run = Run(small, cluster_named("dgx-h100:16"), 1024, 64)
+    problem = problem_of(run).problem
+    own = plan_of(run, problem, Variant(1, microbatch=4), Layout(64, 16, 1, zero=zero))
+    narrowed = problem.with_choices(zero=frozenset({zero}), tensor=frozenset({1}), context=frozenset({1}))
+    result, verdict = solve(narrowed), evaluate(narrowed, own)
+    assert verdict.legal
+    assert result.objective_ticks is not None
+    assert verdict.objective_ticks is not None
+    assert result.objective_ticks <= verdict.objective_ticks

@@ -28,6 +28,9 @@ from nest.units import Floats, Ints, Number, distinct, quanta
 Pair: TypeAlias = tuple[int, int]
 """Levels of a stage's entry and exit boundary in one replica, `NO_BOUNDARY` where there is none."""
 
+LARGE = 2.0**30
+"""Bytes over which the time to launch does not blur what one of them takes."""
+
 NO_BOUNDARY = -1
 
 
@@ -207,14 +210,19 @@ class GroupedTables:
         """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
 
         As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        Quanta go together, so that the time to launch is no part of theirs.
         """
-        found, pair = [], np.array([2])
+        found, pair, launch = [], np.array([2]), self.exchanges.network.library.launch_s
         size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
         for inside in self.ranks(1):
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
                 zero: 2
-                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                * sum(
+                    float(self.exchanges.least_s(kind, pair, apart, LARGE * self.times(part))[0]) - launch
+                    for kind, part in each
+                )
+                / LARGE
                 for zero, each in EACH_MICROBATCH.items()
             }
             found.append({zero: rate * size for zero, rate in rates.items()})
