@@ -13,6 +13,7 @@ from functools import cache
 from itertools import combinations, pairwise, product
 
 from oracle_groups import Group, decimal
+from oracle_places import Spot, spot_of, spots
 
 from nest.cluster import Cluster
 from nest.graph import Collective, Layer
@@ -29,6 +30,15 @@ class Outer:
     stages: int
     replicas: int
     arrangement: Arrangement
+    spot: Spot | None = None
+
+    def block(self, at: int, replica: int) -> int:
+        """Return the first device of a stage: where the spot has it, or without a gap."""
+        if self.spot:
+            return self.spot.blocks[at][replica]
+        if self.arrangement == "stage-major":
+            return (at * self.replicas + replica) * self.variant.width
+        return (replica * self.stages + at) * self.variant.width
 
 
 @dataclass(frozen=True)
@@ -101,12 +111,6 @@ class Costs:
         self.stage, self.layer, self.hop = cache(self._stage), cache(self._layer), cache(self._hop)
         self.group = cache(lambda members: Group(self.cluster, list(members)))
 
-    def block(self, at: int, replica: int) -> int:
-        """Return the first device of a stage."""
-        if self.outer.arrangement == "stage-major":
-            return (at * self.outer.replicas + replica) * self.width
-        return (replica * self.outer.stages + at) * self.width
-
     def _stage(self, at: int, first: int, end: int, inner: Inner) -> Figures:
         zero, layers = inner.zero, self.layers[first:end]
         load = max(self._load(at, first, end, inner, replica) for replica in range(self.outer.replicas))
@@ -130,12 +134,12 @@ class Costs:
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
         again = repeating(self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
-        block = self.block(at, replica)
+        block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
         if at > 0:
-            total += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
+            total += self.hop(first, self.outer.block(at - 1, replica), self.outer.block(at, replica))
         if at + 1 < self.outer.stages:
-            total += self.hop(end, self.block(at, replica), self.block(at + 1, replica))
+            total += self.hop(end, self.outer.block(at, replica), self.outer.block(at + 1, replica))
         return total
 
     def _layer(self, place: int, kind: str, block: int) -> int:
@@ -186,7 +190,7 @@ class Costs:
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.block(at, replica) + x + t * y + t * c * z
+                    self.outer.block(at, replica) + x + t * y + t * c * z
                     for replica in group
                     for z in ranks
                     for y in range(c)
@@ -201,7 +205,7 @@ class Costs:
         for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
             slowest = Fraction(0)
             for rank, one in product(range(self.width), range(size)):
-                members = [self.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
+                members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.gradients / (size * ranks)
                 slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
             total += self.round(slowest * left)
@@ -263,8 +267,8 @@ def quantum(problem: Problem) -> Fraction:
 
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[Figures]]:
-    """Price a plan whose blocks are where its arrangement has them."""
-    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
+    """Price a plan where it stands."""
+    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot_of(plan))
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
         figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
@@ -291,8 +295,8 @@ def outer_choices(problem: Problem) -> Iterator[Outer]:
             if not fits or (choices.stages is not None and stages not in choices.stages):
                 continue
             if choices.replicas is None or replicas in choices.replicas:
-                yield Outer(variant, stages, replicas, "stage-major")
-                yield Outer(variant, stages, replicas, "replica-major")
+                for spot in spots(problem.cluster, width, stages, replicas):
+                    yield Outer(variant, stages, replicas, spot.arrangement, spot)
 
 
 def best(problem: Problem, rounding: Rounding) -> Best:
@@ -363,11 +367,11 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
     """Return the plan with these choices, everything else as the definition has it."""
     variant, layers = outer.variant, problem.graphs[outer.variant].layers
     width, ranks = variant.width, variant.context * variant.expert
-    by_stage = outer.arrangement == "stage-major"
+    least = width * (1 if outer.arrangement == "stage-major" else outer.stages)
     stages = [
         Stage(
             tuple(layer.id for layer in layers[first:end]),
-            at * width * (outer.replicas if by_stage else 1),
+            outer.block(at, 0),
             width,
             each.kind,  # type: ignore[arg-type]
             Sharding("replicas", each.zero, each.group * ranks) if each.zero and each.group * ranks > 1 else Sharding(),
@@ -375,9 +379,8 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
         )
         for at, ((first, end), each) in enumerate(zip(cuts, inner, strict=True))
     ]
-    return Plan(
-        variant, outer.replicas, width * (1 if by_stage else outer.stages), tuple(stages), arrangement=outer.arrangement
-    )
+    stride = outer.spot.stride if outer.spot else least
+    return Plan(variant, outer.replicas, stride, tuple(stages), arrangement=outer.arrangement)
 
 
 def plans(problem: Problem) -> Iterator[Plan]:

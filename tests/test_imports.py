@@ -20,7 +20,7 @@ ORDER = (
     ("hardware",),
     ("networks",),
     ("presets",),
-    ("problem",),
+    ("places", "problem"),
     ("constraints",),
     ("plan",),
     ("cost",),

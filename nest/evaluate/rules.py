@@ -6,10 +6,12 @@ Each rule has one name; every violation carries it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from nest.cost.scale import Scale
 from nest.evaluate.verdict import StageFigures, Violation
 from nest.graph import LayerGraph
+from nest.places import Shape, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem
@@ -95,29 +97,37 @@ def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         due = width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
+    yield from _placing_violations(problem, plan)
+    yield from _device_violations(problem, plan)
+
+
+def _placing_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement``: an arrangement of the preset, with the pitch and stride of one of its placings."""
     arrangements = problem.preset.arrangements
-    firsts, stride = _places_due(plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
-    for at, (stage, due) in enumerate(zip(plan.stages, firsts, strict=True)):
-        if stage.first_device != due:
-            yield Violation("placement", f"stage {at} starts at {stage.first_device}, not at {due}")
-    if plan.arrangement not in arrangements or plan.replica_stride != stride:
+    allowed = _places_due(problem, plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
+    firsts = tuple(stage.first_device for stage in plan.stages)
+    due = firsts if firsts in {each for each, _ in allowed} else allowed[0][0]
+    for at, (first, start) in enumerate(zip(firsts, due, strict=True)):
+        if first != start:
+            yield Violation("placement", f"stage {at} starts at {first}, not at {start}")
+    strides = list(dict.fromkeys(stride for starts, stride in allowed if starts == due))
+    if plan.arrangement not in arrangements or plan.replica_stride not in strides:
         places = " or ".join(repr(each) for each in arrangements)
         yield Violation(
             "placement",
             f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
-            f"places {places} with stride {stride}",
+            f"places {places} with stride {' or '.join(map(str, strides))}",
         )
-    yield from _device_violations(problem, plan)
 
 
-def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
-    """Return where the stages of replica 0 start under an arrangement, and the stride of the replicas."""
-    sizes = [stage.devices for stage in plan.stages]
-    if arrangement == "stage-major":
-        return [plan.replicas * sum(sizes[:at]) for at in range(len(sizes))], sizes[0]
-    if arrangement == "replica-major":
-        return [sum(sizes[:at]) for at in range(len(sizes))], sum(sizes)
-    return [sum(sizes[at + 1 :]) for at in range(len(sizes))], sum(sizes)
+def _places_due(problem: Problem, plan: Plan, arrangement: Arrangement) -> list[tuple[tuple[int, ...], int]]:
+    """Return where the stages of replica 0 may start under an arrangement, and the stride of the replicas then."""
+    if arrangement == "replica-major-reversed":
+        ends = list(accumulate(stage.devices for stage in reversed(plan.stages)))
+        return [(tuple(reversed([0, *ends[:-1]])), ends[-1])]
+    shape = Shape(max(1, plan.stages[0].devices), len(plan.stages), plan.replicas)
+    found = placings(arrangement, shape, problem.cluster.devices, problem.cluster.group_sizes)
+    return [(each.starts(shape.stages), each.stride) for each in found]
 
 
 def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:

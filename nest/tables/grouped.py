@@ -18,6 +18,7 @@ from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, whole_for_a_moment
 from nest.cost.scale import Scale
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
+from nest.places import Placing, Shape, distinct_placings
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
 from nest.tables.repeated import Repeating
@@ -164,9 +165,9 @@ class GroupedTables:
         types = sorted(self.problem.choices.zero)
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
-    def sites(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Site, ...]:
+    def sites(self, stages: int, replicas: int, placing: Placing) -> tuple[Site, ...]:
         """Return what the stages see, from the first of the pipeline on."""
-        first, stride = self.places(stages, replicas, arrangement)
+        first, stride = np.array(placing.starts(stages), dtype=np.int64), placing.stride
         counted = replicas if self.problem.preset.all_replicas else 1
         base = self.problem.cluster.starts(counted, stride)
         starts = first[:, None] + base
@@ -177,11 +178,21 @@ class GroupedTables:
         places = (first % self.problem.cluster.period).tolist()
         return tuple(Site(seen, Holders(place, stride, replicas)) for seen, place in zip(pairs, places, strict=True))
 
-    def places(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Ints, int]:
-        """Return where the stages of replica 0 start, and the stride of the replicas."""
-        by_stage = arrangement == "stage-major"
-        step, stride = (replicas, 1) if by_stage else (1, stages)
-        return np.arange(stages, dtype=np.int64) * step * self.width, stride * self.width
+    def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
+        """Return how an arrangement may place stages and replicas, without what those before it in the preset do."""
+        shape, cluster = Shape(self.width, stages, replicas), self.problem.cluster
+        arrangements = self.problem.preset.arrangements
+        found = distinct_placings(arrangements, shape, cluster.devices, cluster.group_sizes)
+        own = (placing for each, placing in found if each == arrangement)
+        return tuple(placing for placing in own if placing.used(shape) <= self.devices)
+
+    def sights(self, sites: tuple[Site, ...], options: tuple[Option, ...]) -> tuple[object, ...]:
+        """Return all that times depend on in some sites, alike where plans in different places take the same."""
+        groups = {option.together for option in options}
+        known = {
+            site: (site.pairs, *(self.shares(site.holders, together) for together in groups)) for site in set(sites)
+        }
+        return tuple(known[site] for site in sites)
 
     def shares(self, holders: Holders, together: int) -> Shares:
         """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""
