@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nest.line import EVERY, Line
 from nest.presets import Arrangement
 
 
@@ -17,17 +18,18 @@ class Shape(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """Devices from the start of one stage to the next, and from one replica to the next."""
+    """Positions from the start of one stage to the next, and from one replica to the next, on a line of devices."""
 
     pitch: int
     stride: int
+    line: Line = EVERY
 
     def starts(self, stages: int) -> tuple[int, ...]:
-        """Return where the stages of replica 0 start."""
+        """Return at which positions the stages of replica 0 start."""
         return tuple(stage * self.pitch for stage in range(stages))
 
     def used(self, shape: Shape) -> int:
-        """Return how many devices there are up to the last that is taken."""
+        """Return how many devices the line has up to the last that is taken."""
         return (shape.stages - 1) * self.pitch + (shape.replicas - 1) * self.stride + shape.width
 
 
@@ -55,14 +57,31 @@ def placings(arrangement: Arrangement, shape: Shape, devices: int, group_sizes: 
     return tuple(Placing(step, width) if by_stage else Placing(width, step) for step in dict.fromkeys(steps))
 
 
+def lines(width: int, devices: int, group_sizes: Iterable[int], reserved: Iterable[int]) -> tuple[Line, ...]:
+    """Return the lines around reserved devices, the longest first: that of all devices where there are none.
+
+    Cells are left out that hold a reserved device: blocks of a width, or groups of a size that is a multiple of it.
+    """
+    cells = [width, *(size for size in group_sizes if size < devices and size % width == 0)]
+    spared = sorted(reserved)
+    return tuple(dict.fromkeys(Line.around(spared, cell, devices) for cell in cells))
+
+
 def distinct_placings(
-    arrangements: Iterable[Arrangement], shape: Shape, devices: int, group_sizes: tuple[int, ...]
+    arrangements: Iterable[Arrangement], shape: Shape, line: Line, devices: int, group_sizes: tuple[int, ...]
 ) -> tuple[tuple[Arrangement, Placing], ...]:
-    """Return how some arrangements place the blocks of a plan on so many devices, each under the first that does so."""
+    """Return how some arrangements place the blocks of a plan on a line, each under the first that does so.
+
+    Parameters
+    ----------
+    devices
+        Of the cluster.
+    """
     found: dict[tuple[int, int], tuple[Arrangement, Placing]] = {}
+    length = line.length(devices)
     for arrangement in arrangements:
-        for placing in placings(arrangement, shape, devices, group_sizes):
-            if placing.used(shape) <= devices:
+        for placing in placings(arrangement, shape, length, group_sizes):
+            if placing.used(shape) <= length:
                 steps = placing.pitch * (shape.stages > 1), placing.stride * (shape.replicas > 1)
-                found.setdefault(steps, (arrangement, placing))
+                found.setdefault(steps, (arrangement, placing._replace(line=line)))
     return tuple(found.values())

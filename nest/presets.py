@@ -77,6 +77,11 @@ class Preset:
     objective: Literal["bottleneck", "sum"] = "bottleneck"
     in_flight_capped: bool = False
 
+    @property
+    def idles(self) -> bool:
+        """Whether plans may leave devices idle between their blocks, and stand around reserved ones."""
+        return "replica-major-reversed" not in self.arrangements
+
     def require_prices(self) -> None:
         """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
         realistic = (
@@ -87,7 +92,7 @@ class Preset:
             self.objective == "sum",
             self.in_flight_capped,
             self.nesting,
-            "replica-major-reversed" not in self.arrangements,
+            self.idles,
         )
         if any(realistic) and not (all(realistic) and self.sync_all_stages and self.arrangements):
             what = f"{self.name!r} mixes fields of 'paper' and 'default' that only go together"

@@ -13,10 +13,11 @@ from functools import cache
 from itertools import combinations, pairwise, product
 
 from oracle_groups import Group, decimal
-from oracle_places import Spot, spot_of, spots
+from oracle_places import Spot, reserved, spot_of, spots
 
 from nest.cluster import Cluster
 from nest.graph import Collective, Layer
+from nest.line import Line
 from nest.plan import Plan, Sharding, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
@@ -268,7 +269,9 @@ def quantum(problem: Problem) -> Fraction:
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[Figures]]:
     """Price a plan where it stands."""
-    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot_of(plan))
+    outer = Outer(
+        plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot_of(plan, problem.cluster.devices)
+    )
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
         figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
@@ -295,7 +298,7 @@ def outer_choices(problem: Problem) -> Iterator[Outer]:
             if not fits or (choices.stages is not None and stages not in choices.stages):
                 continue
             if choices.replicas is None or replicas in choices.replicas:
-                for spot in spots(problem.cluster, width, stages, replicas):
+                for spot in spots(problem.cluster, width, stages, replicas, reserved(problem)):
                     yield Outer(variant, stages, replicas, spot.arrangement, spot)
 
 
@@ -380,7 +383,8 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
         for at, ((first, end), each) in enumerate(zip(cuts, inner, strict=True))
     ]
     stride = outer.spot.stride if outer.spot else least
-    return Plan(variant, outer.replicas, stride, tuple(stages), arrangement=outer.arrangement)
+    line = Line(outer.spot.left_out if outer.spot else ())
+    return Plan(variant, outer.replicas, stride, tuple(stages), arrangement=outer.arrangement, line=line)
 
 
 def plans(problem: Problem) -> Iterator[Plan]:

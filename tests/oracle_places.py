@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from nest.cluster import Cluster
+from nest.constraints import ReservedDevices
 from nest.plan import Plan
 from nest.presets import Arrangement
+from nest.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Spot:
     arrangement: Arrangement
     blocks: tuple[tuple[int, ...], ...]
     stride: int
+    left_out: tuple[tuple[int, int], ...] = ()
 
 
 def groups(cluster: Cluster) -> list[int]:
@@ -26,15 +29,31 @@ def groups(cluster: Cluster) -> list[int]:
     return [prod(fanouts[: at + 1]) for at in range(len(fanouts))]
 
 
-def spots(cluster: Cluster, width: int, stages: int, replicas: int) -> Iterator[Spot]:
+def reserved(problem: Problem) -> set[int]:
+    """Return the devices that side constraints reserve."""
+    return {device for each in problem.constraints if isinstance(each, ReservedDevices) for device in each.devices}
+
+
+def spots(cluster: Cluster, width: int, stages: int, replicas: int, down: Collection[int] = ()) -> Iterator[Spot]:
     """Yield every placement of so many blocks that the rules allow; some stand on the same devices."""
-    units = range(width, cluster.devices + 1, width)
-    for step in units:
-        if step == replicas * width or _aligned(cluster, width, step, replicas * width, stages):
-            yield from _within(cluster, "stage-major", (step, width), (stages, replicas, width))
-        even = replicas > 1 and step <= cluster.devices / replicas < step + width
-        if step == stages * width or even or _aligned(cluster, width, step, stages * width, replicas):
-            yield from _within(cluster, "replica-major", (width, step), (stages, replicas, width))
+    for line in {_line(cluster, cell, down) for cell in cells(cluster, width)}:
+        units = range(width, len(line) + 1, width)
+        for step in units:
+            if step == replicas * width or _aligned(cluster, width, step, replicas * width, stages):
+                yield from _within(cluster, line, "stage-major", (step, width), (stages, replicas, width))
+            even = replicas > 1 and stages * width <= step <= len(line) / replicas < step + width
+            if step == stages * width or even or _aligned(cluster, width, step, stages * width, replicas):
+                yield from _within(cluster, line, "replica-major", (width, step), (stages, replicas, width))
+
+
+def cells(cluster: Cluster, width: int) -> list[int]:
+    """Return in how many devices together a plan may leave out those that are down."""
+    return [width, *(size for size in groups(cluster) if size % width == 0 and size < cluster.devices)]
+
+
+def _line(cluster: Cluster, cell: int, down: Collection[int]) -> tuple[int, ...]:
+    """Return the devices whose cells have none that is down."""
+    return tuple(one for one in range(cluster.devices) if not any(one // cell == other // cell for other in down))
 
 
 def _aligned(cluster: Cluster, width: int, step: int, least: int, count: int) -> bool:
@@ -44,19 +63,32 @@ def _aligned(cluster: Cluster, width: int, step: int, least: int, count: int) ->
 
 
 def _within(
-    cluster: Cluster, arrangement: Arrangement, steps: tuple[int, int], shape: tuple[int, int, int]
+    cluster: Cluster,
+    line: tuple[int, ...],
+    arrangement: Arrangement,
+    steps: tuple[int, int],
+    shape: tuple[int, int, int],
 ) -> Iterator[Spot]:
-    """Yield a placement if all of it is on the devices."""
+    """Yield a placement if all of it is on the devices of a line."""
     (pitch, stride), (stages, replicas, width) = steps, shape
-    blocks = tuple(tuple(at * pitch + replica * stride for replica in range(replicas)) for at in range(stages))
-    if blocks[-1][-1] + width <= cluster.devices:
-        yield Spot(arrangement, blocks, stride)
+    if (stages - 1) * pitch + (replicas - 1) * stride + width <= len(line):
+        blocks = tuple(tuple(line[at * pitch + each * stride] for each in range(replicas)) for at in range(stages))
+        yield Spot(arrangement, blocks, stride, _ranges(set(range(cluster.devices)) - set(line)))
 
 
-def spot_of(plan: Plan) -> Spot:
-    """Return where a plan says that it stands."""
+def _ranges(devices: set[int]) -> tuple[tuple[int, int], ...]:
+    """Return where runs of neighbours among some devices begin and end."""
+    firsts = sorted(device for device in devices if device - 1 not in devices)
+    ends = sorted(device + 1 for device in devices if device + 1 not in devices)
+    return tuple(zip(firsts, ends, strict=True))
+
+
+def spot_of(plan: Plan, devices: int) -> Spot:
+    """Return where a plan on a cluster of so many devices says that it stands."""
+    left_out = plan.line.left_out
+    line = [one for one in range(devices) if not any(first <= one < end for first, end in left_out)]
     blocks = tuple(
-        tuple(stage.first_device + replica * plan.replica_stride for replica in range(plan.replicas))
+        tuple(line[line.index(stage.first_device) + replica * plan.replica_stride] for replica in range(plan.replicas))
         for stage in plan.stages
     )
-    return Spot(plan.arrangement, blocks, plan.replica_stride)
+    return Spot(plan.arrangement, blocks, plan.replica_stride, left_out)

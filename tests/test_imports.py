@@ -16,7 +16,7 @@ PACKAGE = ROOT / "nest"
 ORDER = (
     ("errors",),
     ("units",),
-    ("graph", "cluster", "families"),
+    ("graph", "cluster", "families", "line"),
     ("hardware",),
     ("networks",),
     ("presets",),

@@ -63,9 +63,10 @@ def test_largest_values_of_runs() -> None:
 def test_plans_are_counted(seed: int) -> None:
     """As many as the reference lists, what stages shard and recompute included."""
     problem = random_problem(seed, Size(layers=4, devices=6, levels=2, variants=1, batch=5))
-    total, seen = 0, set()
+    total, seen = 0, set[object]()
     for outer in oracle.outer_choices(problem):
         layers = len(problem.graphs[outer.variant])
+        assert outer.spot
         if (outer.variant, outer.spot.blocks) in seen:
             continue
         seen.add((outer.variant, outer.spot.blocks))

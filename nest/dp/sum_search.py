@@ -171,7 +171,7 @@ class _Prepared:
 
     def _at_depth(self, depth: int) -> SumRows:
         tables, choice = self.engine.tables, self.choice
-        starts = self.placing.starts(choice.stages)
+        starts = _starts(self.placing, choice.stages)
         steps = tuple(
             Step(
                 self.sites[-position],
@@ -229,9 +229,15 @@ def _settled(prepared: _Prepared, _: int) -> None:
 
 def sum_plan(tables: GroupedTables, choice: SumChoice, placing: Placing, path: Path) -> Plan:
     """Place the stages of a plan, and name their layers."""
-    runs = zip(pairwise(path.cuts), placing.starts(choice.stages), path.ways, strict=True)
+    runs = zip(pairwise(path.cuts), _starts(placing, choice.stages), path.ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, placing.stride, stages, choice.arrangement)
+    return Plan(tables.variant, choice.replicas, placing.stride, stages, choice.arrangement, line=placing.line)
+
+
+def _starts(placing: Placing, stages: int) -> list[int]:
+    """Return the first devices of the stages of replica 0."""
+    starts: list[int] = placing.line.devices(np.array(placing.starts(stages), dtype=np.int64)).tolist()
+    return starts
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:

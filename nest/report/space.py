@@ -17,6 +17,7 @@ from functools import cache
 from itertools import accumulate
 from math import comb
 
+from nest.line import EVERY
 from nest.places import Shape, distinct_placings
 from nest.problem import Problem, Variant
 
@@ -60,7 +61,8 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
         for stages in range(1, min(layers, room // replicas) + 1):
             if choices.stages is None or stages in choices.stages:
                 shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
-                places = distinct_placings(problem.preset.arrangements, shape, cluster.devices, cluster.group_sizes)
+                arrangements = problem.preset.arrangements
+                places = distinct_placings(arrangements, shape, EVERY, cluster.devices, cluster.group_sizes)
                 total += len(places) * cut[stages] * ways**stages
     return total
 

@@ -18,7 +18,8 @@ from nest.cost.groups import Spread
 from nest.cost.memory import in_flight, state, whole_for_a_moment
 from nest.cost.scale import Scale
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
-from nest.places import Placing, Shape, distinct_placings
+from nest.line import Line
+from nest.places import Placing, Shape, distinct_placings, lines
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
 from nest.tables.repeated import Repeating
@@ -50,6 +51,12 @@ class Site(NamedTuple):
     holders: Holders
 
 
+def lines_of(filters: Filters, variant: Variant) -> tuple[Line, ...]:
+    """Return the lines of devices on which plans of a variant may be, the longest first."""
+    cluster = filters.problem.cluster
+    return lines(variant.width, cluster.devices, cluster.group_sizes, filters.reserved)
+
+
 class GroupedTables:
     """Tables of one variant.
 
@@ -68,6 +75,8 @@ class GroupedTables:
         Quanta of each layer without recomputation.
     kinds, repeating
         What a stage may recompute, and what layers take then.
+    lines
+        Of devices on which plans may be, the longest first.
     devices, capacity
         How many devices a plan may use, and how many quanta a stage may take on each, side constraints included.
     """
@@ -83,7 +92,8 @@ class GroupedTables:
         self.activations = self._quanta([layer.activation_bytes for layer in layers])
         self.working = self._quanta([layer.working_bytes for layer in layers])
         self.filters, self.copies = Filters(problem), training.held
-        self.devices = self.filters.devices
+        self.lines = lines_of(self.filters, variant)
+        self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
         self.microbatches = problem.microbatches(variant)
@@ -167,23 +177,27 @@ class GroupedTables:
 
     def sites(self, stages: int, replicas: int, placing: Placing) -> tuple[Site, ...]:
         """Return what the stages see, from the first of the pipeline on."""
-        first, stride = np.array(placing.starts(stages), dtype=np.int64), placing.stride
+        first, stride, line = np.array(placing.starts(stages), dtype=np.int64), placing.stride, placing.line
         counted = replicas if self.problem.preset.all_replicas else 1
-        base = self.problem.cluster.starts(counted, stride)
-        starts = first[:, None] + base
-        between = self.problem.cluster.spans(starts[:-1], starts[1:]).tolist()
+        cluster, period = self.problem.cluster, self.problem.cluster.period
+        base = stride * np.arange(counted, dtype=np.int64) if line.left_out else cluster.starts(counted, stride)
+        starts = line.devices(first[:, None] + base)
+        between = cluster.spans(starts[:-1], starts[1:]).tolist()
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        places = (first % self.problem.cluster.period).tolist()
-        return tuple(Site(seen, Holders(place, stride, replicas)) for seen, place in zip(pairs, places, strict=True))
+        places = (first if line.left_out else first % period).tolist()
+        held = (Holders(place, stride, replicas, line) for place in places)
+        return tuple(Site(seen, each) for seen, each in zip(pairs, held, strict=True))
 
     def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
-        """Return how an arrangement may place stages and replicas, without what those before it in the preset do."""
+        """Return how an arrangement places stages and replicas on each line, without what those before it do."""
         shape, cluster = Shape(self.width, stages, replicas), self.problem.cluster
         arrangements = self.problem.preset.arrangements
-        found = distinct_placings(arrangements, shape, cluster.devices, cluster.group_sizes)
-        own = (placing for each, placing in found if each == arrangement)
+        found = [
+            distinct_placings(arrangements, shape, line, cluster.devices, cluster.group_sizes) for line in self.lines
+        ]
+        own = (placing for each in found for first, placing in each if first == arrangement)
         return tuple(placing for placing in own if placing.used(shape) <= self.devices)
 
     def sights(self, sites: tuple[Site, ...], options: tuple[Option, ...]) -> tuple[object, ...]:

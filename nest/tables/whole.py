@@ -9,7 +9,7 @@ from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale, scale_of
 from nest.errors import OutOfScope
 from nest.problem import Problem, Variant
-from nest.tables.grouped import GroupedTables
+from nest.tables.grouped import GroupedTables, lines_of
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
 
@@ -58,7 +58,9 @@ class Tables:
         """Variants that nest with the network and fit on the devices."""
         self.problem.preset.require_prices()
         nested = (each for each in self.problem.variants if self.problem.unnested(each) is None)
-        return tuple(variant for variant in nested if variant.width <= self.filters.devices)
+        devices = self.problem.cluster.devices
+        rooms = ((each, lines_of(self.filters, each)[0].length(devices)) for each in nested)
+        return tuple(variant for variant, room in rooms if variant.width <= min(self.filters.devices, room))
 
     def of_variant(self, variant: Variant) -> GroupedTables:
         """Return the tables of one of the `fitting` variants."""
