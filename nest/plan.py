@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from nest.errors import InvalidPlan
-from nest.graph import Layer, LayerId, Recomputed
+from nest.graph import Layer, LayerGraph, LayerId, Recomputed
 from nest.line import EVERY, Line
 from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
@@ -60,7 +60,7 @@ class Stage:
     Parameters
     ----------
     layers
-        Ids, in order.
+        Ids, in topological order.
     first_device, devices
         Block of devices in replica 0.
     recompute, sharding
@@ -108,6 +108,8 @@ class Plan:
     ----------
     replica_stride
         Positions on the line from one replica to the next.
+    technologies
+        Names of what the links are, one for each level of the cluster that has a menu.
     line
         The devices that the plan may be on.
     """
@@ -118,6 +120,7 @@ class Plan:
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
     schedule: Schedule = "1f1b"
+    technologies: tuple[str, ...] = ()
     line: Line = EVERY
 
     @property
@@ -130,6 +133,11 @@ class Plan:
         """Return the first device of a stage in every replica."""
         apart = self.replica_stride * np.arange(self.replicas, dtype=np.int64)
         return self.line.devices(self.line.position(self.stages[at].first_device) + apart)
+
+    def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
+        """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""
+        found = {name: at for at, stage in enumerate(self.stages) for name in stage.layers}
+        return tuple([found[layer.id] for layer in graph.layers])
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

@@ -82,6 +82,11 @@ class Preset:
         """Whether plans may leave devices idle between their blocks, and stand around reserved ones."""
         return "replica-major-reversed" not in self.arrangements
 
+    @property
+    def branches(self) -> bool:
+        """Whether models may branch: where all that is alive across a cut is priced, whichever layers are before it."""
+        return self.transfers == "cut"
+
     def require_prices(self) -> None:
         """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
         realistic = (

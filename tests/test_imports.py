@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("units",),
+    ("downsets", "units"),
     ("graph", "cluster", "families", "line"),
     ("hardware",),
     ("networks",),
@@ -25,9 +25,9 @@ ORDER = (
     ("plan",),
     ("cost",),
     ("costing",),
-    ("validation",),
     ("evaluate", "tables"),
     ("result",),
+    ("technologies",),
     ("certificate",),
     ("dag", "dp", "milp", "simulate"),
     ("breakdown", "explain", "solve"),
@@ -36,6 +36,7 @@ ORDER = (
     ("objectives",),
     ("files", "provenance"),
     ("runs",),
+    ("validation",),
     ("capture", "execute"),
     ("profile",),
     ("ablate", "export"),

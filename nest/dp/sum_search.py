@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables
+from nest.tables import GroupedBand, GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints
 
@@ -103,7 +103,7 @@ class SumSearch:
     def prepare(self, choice: SumChoice) -> Iterator[_Prepared]:
         """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
         tables, seen = self.tables, set[object]()
-        options = tables.options(choice.replicas)
+        options = tables.options(choice.replicas, choice.stages)
         for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
             sites = tables.sites(choice.stages, choice.replicas, placing)
             sights = placing if tables.filters.by_place else tables.sights(sites, options)
@@ -115,7 +115,7 @@ class SumSearch:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = GroupedBand(self.tables, rounded)
+            band = band_of(self.tables, rounded)
             self._bands[rounded] = band, StageMasks(band)
         return self._bands[rounded]
 
@@ -181,7 +181,7 @@ class _Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas), self.placing.stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -231,7 +231,9 @@ def sum_plan(tables: GroupedTables, choice: SumChoice, placing: Placing, path: P
     """Place the stages of a plan, and name their layers."""
     runs = zip(pairwise(path.cuts), _starts(placing, choice.stages), path.ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, placing.stride, stages, choice.arrangement, line=placing.line)
+    technologies, stride = tables.problem.cluster.technologies, placing.stride
+    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    return replace(plan, line=placing.line)
 
 
 def _starts(placing: Placing, stages: int) -> list[int]:
@@ -241,14 +243,14 @@ def _starts(placing: Placing, stages: int) -> list[int]:
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
-    layers, ids = range(*run), tables.graph.layers
+    layers, ids = tables.between(*run), tables.graph.layers
     repeating = tables.repeating[way.kind - 1] if way.kind else None
-    able = 0 if repeating is None else int(repeating.able[layers.start : layers.stop].sum())
+    able = 0 if repeating is None else int(repeating.able[layers].sum())
     return Stage(
-        layers=tuple(ids[layer].id for layer in layers),
+        layers=tuple(ids[layer].id for layer in layers.tolist()),
         first_device=start,
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,
-        sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
+        sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
     )

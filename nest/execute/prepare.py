@@ -65,7 +65,7 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
         If the tiny model cannot be cut as the plan cuts its own.
     """
     _check_layers(problem, plan)
-    shape = shape_of(plan, asked.blocks)
+    shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
         shape = replace(shape, schedule=asked.schedule)
     smaller: tuple[str, ...] = ()
@@ -89,6 +89,9 @@ def _check_layers(problem: Problem, plan: Plan) -> None:
     graph = problem.graphs.get(plan.variant)
     if graph is None:
         raise InvalidPlan("variant", f"{plan.variant}: the problem has no such variant", "give the plan's own problem")
+    if pair := graph.unordered_pair:
+        what = f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}"
+        raise InvalidPlan("problem", what, "plans of chains can run")
     named = [layer for stage in plan.stages for layer in stage.layers]
     if named != [layer.id for layer in graph.layers]:
         what = f"{len(named)} layers, which are not the {len(graph)} of the problem in order"
@@ -119,5 +122,5 @@ def _notes(problem: Problem, plan: Plan, job: Job, microbatches: int) -> Iterato
         yield "the model has experts; the tiny one has none, since no ranks share them"
     if shape.expert > 1:
         yield "kept bytes are predicted for experts of equal load; the router sends what it likes"
-    if shape.copies == 1 and any(stage.zero for stage in shape.stages):
+    if any(stage.zero and max(shape.sharing(at)) == 1 for at, stage in enumerate(shape.stages)):
         yield "no copies are left over which ZeRO could spread anything"

@@ -16,6 +16,7 @@ from nest.export.base import (
     Inexpressible,
     common_faults,
     header,
+    plain_groups,
     same_recompute,
     same_sharding,
 )
@@ -84,6 +85,12 @@ class Torchtitan(Framework):
             return [Fault("sharding", what)]
         return super().zero_faults(zero, outer)
 
+    def degree_faults(self, degree: int, outer: Outer) -> list[Fault]:
+        """Return why an outer choice does not go with so many ranks: whole copies in replicas go with FSDP alone."""
+        if outer.replicas > 1 and 1 < degree == outer.variant.context:
+            return [plain_groups(degree, self.title)]
+        return super().degree_faults(degree, outer)
+
     def write(self, given: Assignment) -> Export:
         """Return the settings."""
         flavor = _flavor(given.model)
@@ -91,7 +98,7 @@ class Torchtitan(Framework):
             **({} if flavor is None else {"model": {"name": flavor[0], "flavor": flavor[1]}}),
             "training": self._training(given),
             "parallelism": self._parallelism(given),
-            "activation_checkpoint": {"mode": same_recompute(given.plan, self.title)},
+            "activation_checkpoint": {"mode": same_recompute(given.problem, given.plan, self.title)[0]},
         }
         lines = header(given, self)
         for name, table in tables.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.evaluate import Evaluation, StageFigures
-from nest.graph import LayerGraph
+from nest.graph import Layer, LayerGraph
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.simulate.pipeline import Pipeline, StageTimes
@@ -58,12 +57,9 @@ def pipeline_of(
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    problem = problem.built(problem.cluster.named(plan.technologies) or ())
     graph = problem.graphs[plan.variant]
-    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    stages = tuple(
-        _Judged(problem, plan, graph, evaluation, at, end - len(plan.stages[at].layers), end).times(weight_share)
-        for at, end in enumerate(ends)
-    )
+    stages = tuple(_Judged(problem, plan, graph, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
     wrap = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else 0
     return Pipeline(stages, microbatches, wrap, overlapped)
@@ -77,15 +73,17 @@ def sync_of(problem: Problem, evaluation: Evaluation) -> int:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A stage with the layers ``[first, end)``, and how its judged figures divide."""
+    """A stage by its number, and how its judged figures divide."""
 
     problem: Problem
     plan: Plan
     graph: LayerGraph
     evaluation: Evaluation
     at: int
-    first: int
-    end: int
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.graph.named(self.plan.stages[self.at].layers)
 
     @property
     def figures(self) -> StageFigures:
@@ -106,13 +104,12 @@ class _Judged:
         )
 
     def _ticks(self, name: str) -> int:
-        layers = self.graph.layers[self.first : self.end]
-        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in layers)
+        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
 
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
-            again = self.plan.stages[self.at].repeats(self.graph.layers[self.first : self.end])
+            again = self.plan.stages[self.at].repeats(self.layers)
             return sum(self.evaluation.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 
@@ -126,11 +123,12 @@ class _Judged:
             waits = self.figures.forward - self._ticks("forward_s")
             return waits, self.figures.backward - recompute - self._ticks("backward_s")
         levels, last = self.figures.levels, self.at + 1 == len(self.plan.stages)
-        receive = self._hop(levels.entry, self.first) if self.at > 0 else 0
-        return receive, 0 if last else self._hop(levels.exit, self.end)
+        receive = self._hop(levels.entry, self.at - 1) if self.at > 0 else 0
+        return receive, 0 if last else self._hop(levels.exit, self.at)
 
-    def _hop(self, level: int, cut: int) -> int:
-        return _hop(self.problem, self.evaluation, level, float(sum(_alive(self.graph, cut))))
+    def _hop(self, level: int, boundary: int) -> int:
+        size = float(sum(_alive(self.graph, self.plan, boundary)))
+        return _hop(self.problem, self.plan, self.evaluation, level, size)
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -143,31 +141,34 @@ class _Judged:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
-        gathered = sharding // (2 + self.problem.training.held.gradients)
+        copies = self.problem.training.held
+        sent = 2 * copies.gathered + copies.summed
+        gathered = int(sharding * Fraction(copies.gathered) / Fraction(sent)) if sent else 0
         return gathered, sharding - 2 * gathered
 
 
-def _alive(graph: LayerGraph, cut: int) -> Iterator[Number]:
-    """Yield the bytes of each tensor alive across a cut."""
+def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
+    """Yield the bytes of each tensor alive behind a stage."""
     largest: dict[int, Number] = {}
+    stages = plan.stages_of(graph)
     for (source, target), edge in zip(graph.places, graph.edges, strict=True):
-        if source < cut <= target:
+        if stages[source] <= boundary < stages[target]:
             largest[source] = max(largest.get(source, 0), edge.bytes)
     yield from largest.values()
 
 
-def _hop(problem: Problem, evaluation: Evaluation, level: int, size: float) -> int:
-    seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
-    return evaluation.scale.time.ticks(seconds)
+def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> int:
+    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
+    return sum(evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
 
 
 def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    cuts = list(accumulate(len(stage.layers) for stage in plan.stages[:-1]))
+    boundaries = range(len(plan.stages) - 1)
     levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
-        size = max(float(sum(_alive(graph, cut))) for cut in cuts)
-        return max(_hop(problem, evaluation, level, size) for level in levels)
-    size = max((float(each) for cut in cuts for each in _alive(graph, cut)), default=0.0)
+        size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
+        return max(_hop(problem, plan, evaluation, level, size) for level in levels)
+    size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = evaluation.scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)
