@@ -11,6 +11,7 @@ import numpy as np
 
 from nest.errors import InvalidPlan
 from nest.graph import Layer, LayerGraph, LayerId, Recomputed
+from nest.line import EVERY, Line
 from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
 from nest.units import Ints, Number
@@ -110,7 +111,14 @@ class Stage:
 class Plan:
     """A complete plan; stages from the first of the pipeline on.
 
-    ``technologies`` are the names of what the links are, one for each level of the cluster that has a menu.
+    Parameters
+    ----------
+    replica_stride
+        Positions on the line from one replica to the next.
+    technologies
+        Names of what the links are, one for each level of the cluster that has a menu.
+    line
+        The devices that the plan may be on.
     """
 
     variant: Variant
@@ -120,11 +128,13 @@ class Plan:
     arrangement: Arrangement = "replica-major-reversed"
     schedule: Schedule = "1f1b"
     technologies: tuple[str, ...] = ()
+    line: Line = EVERY
 
     @property
     def used_devices(self) -> int:
-        """Devices up to the last that the plan takes, in all replicas."""
-        lasts = (stage.first_device + self.stride(at) * (self.replicas - 1) for at, stage in enumerate(self.stages))
+        """Devices of the line up to the last that the plan takes, in all replicas."""
+        firsts = (self.line.position(stage.first_device) for stage in self.stages)
+        lasts = (first + self.stride(at) * (self.replicas - 1) for at, first in enumerate(firsts))
         return max(last + stage.devices for last, stage in zip(lasts, self.stages, strict=True))
 
     def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
@@ -150,7 +160,8 @@ class Plan:
 
     def starts(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""
-        return self.stages[at].first_device + self.stride(at) * np.arange(self.replicas, dtype=np.int64)
+        apart = self.stride(at) * np.arange(self.replicas, dtype=np.int64)
+        return self.line.devices(self.line.position(self.stages[at].first_device) + apart)
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

@@ -14,6 +14,7 @@ from math import lcm
 
 import oracle_default as oracle
 from oracle_groups import decimal
+from oracle_places import Spot
 
 from nest.plan import Plan
 from nest.presets import Arrangement
@@ -38,18 +39,13 @@ class StageCosts(oracle.Costs):
     """Prices of stages of one variant in a plan whose other stages may be of others."""
 
     def __init__(self, problem: Problem, shape: Shape, variant: Variant, rounding: oracle.Rounding) -> None:
-        outer = oracle.Outer(variant, len(shape.variants), shape.replicas, shape.arrangement)
-        super().__init__(problem, outer, rounding)
+        super().__init__(problem, _outer(shape, variant), rounding)
         self.shape = shape
-
-    def block(self, at: int, replica: int) -> int:
-        """Return the first device of a stage."""
-        return self.shape.blocks[at][replica]
 
     def _load(self, at: int, first: int, end: int, inner: oracle.Inner, replica: int) -> int:
         again = oracle.repeating(self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
-        block = self.block(at, replica)
+        block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
         total += self._crossing(at - 1, first, replica) if at else 0
         return total + (self._crossing(at, end, replica) if at + 1 < len(self.shape.variants) else 0)
@@ -68,7 +64,7 @@ class StageCosts(oracle.Costs):
                 gathered = max(gathered, self.round(gather))
         if not splits and not wide.sequence:
             sent *= -(-wide.tensor // narrow.tensor)
-        here, there = self.block(at, replica), self.block(at + 1, replica)
+        here, there = self.outer.block(at, replica), self.outer.block(at + 1, replica)
         widths = [each.width for each in self.shape.variants[at : at + 2]]
         pairs = [self.group(pair) for pair in product(range(here, here + widths[0]), range(there, there + widths[1]))]
         return gathered + max(self.round(pair.hop(sent) if sent else Fraction(0)) for pair in pairs)
@@ -181,7 +177,7 @@ def best(problem: Problem, rounding: oracle.Rounding) -> oracle.Best:
 def _undominated(
     problem: Problem, costs: Costs, at: int, run: tuple[int, int]
 ) -> list[tuple[oracle.Figures, oracle.Inner]]:
-    outer, kept = _outer(costs.shape, at), list[tuple[oracle.Figures, oracle.Inner]]()
+    outer, kept = _outer(costs.shape, costs.shape.variants[at]), list[tuple[oracle.Figures, oracle.Inner]]()
     for inner in oracle.inners(problem, outer, run):
         figures = costs.stage(at, *run, inner)
         fits = figures.memory <= decimal(problem.cluster.hbm_bytes)
@@ -190,8 +186,10 @@ def _undominated(
     return kept
 
 
-def _outer(shape: Shape, at: int) -> oracle.Outer:
-    return oracle.Outer(shape.variants[at], len(shape.variants), shape.replicas, shape.arrangement)
+def _outer(shape: Shape, variant: Variant) -> oracle.Outer:
+    """Return what plans of one variant have one of, of stages that stand like these."""
+    spot = Spot(shape.arrangement, shape.blocks, shape.stride)
+    return oracle.Outer(variant, len(shape.variants), shape.replicas, shape.arrangement, spot)
 
 
 def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: list[oracle.Inner]) -> Plan:
@@ -200,7 +198,8 @@ def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: 
     ids = [layer.id for layer in problem.graphs[widest].layers]
     stages = []
     for at, (run, each) in enumerate(zip(cuts, inner, strict=True)):
-        variant, alone = shape.variants[at], oracle.plan_of(problem, _outer(shape, at), [run], [each]).stages[0]
+        variant = shape.variants[at]
+        alone = oracle.plan_of(problem, _outer(shape, variant), [run], [each]).stages[0]
         own = None if variant == widest else variant.tensor
         first, layers = shape.blocks[at][0], tuple(ids[slice(*run)])
         stages.append(replace(alone, layers=layers, first_device=first, devices=variant.width, tensor=own))

@@ -168,7 +168,6 @@ def random_plan(seed: int, problem: Problem) -> Plan | None:
     layers = len(problem.graphs[shape.variants[0]])
     cuts = [0, *sorted(rng.sample(range(1, layers), len(shape.variants) - 1)), layers]
     runs = list(pairwise(cuts))
-    picked = [
-        rng.choice(list(oracle.inners(free, oracle_uneven._outer(shape, at), run))) for at, run in enumerate(runs)
-    ]
+    outers = [oracle_uneven._outer(shape, variant) for variant in shape.variants]
+    picked = [rng.choice(list(oracle.inners(free, *each))) for each in zip(outers, runs, strict=True)]
     return oracle_uneven.plan_of(free, shape, runs, picked)

@@ -72,7 +72,7 @@ class Filters:
         limits = ("device_limit", "memory_limit")
         looking = [each for each in self.local if any(overrides(each, hook) for hook in HOOKS if hook not in limits)]
         for each in [*looking, *self.coupling]:
-            what = f"side constraint {each.kind} looks at stages that are all of one width"
+            what = f"side constraint {each.kind} is one for stages of one width"
             raise OutOfScope(where, what, "leave that constraint or this choice out")
 
     @property
@@ -99,6 +99,11 @@ class Filters:
     def devices(self) -> int:
         """How many devices a plan may use, counted from device 0 on."""
         return min([self.problem.cluster.devices, *(devices_of(each, self.problem) for each in self.local)])
+
+    @cached_property
+    def reserved(self) -> frozenset[int]:
+        """Devices that no plan may take, and that plans may stand around."""
+        return frozenset[int]().union(*(each.reserves(self.problem) for each in self.local))
 
     @cached_property
     def hbm_bytes(self) -> Number:

@@ -53,20 +53,22 @@ Plan = TypeVar("Plan", bound=Found)
 
 
 class Capped(ABC, Generic[Rows, Plan]):
-    """An outer choice that is ready to be settled.
+    """An outer choice that is ready to be settled."""
 
-    Parameters
-    ----------
-    incumbent
-        The best plan so far.
-    further
-        Microbatches of a replica but one.
-    total
-        What all loads take together at least.
-    """
+    @property
+    @abstractmethod
+    def incumbent(self) -> Incumbent:
+        """The best plan so far."""
 
-    def __init__(self, incumbent: Incumbent, further: int, total: int) -> None:
-        self.incumbent, self.further, self.total = incumbent, further, total
+    @property
+    @abstractmethod
+    def further(self) -> int:
+        """Microbatches of a replica but one: how often the largest load counts besides."""
+
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """What all loads take together at least."""
 
     @abstractmethod
     def evaluate(self, rows: Rows, most: int) -> Plan:

@@ -1,16 +1,14 @@
 """The search under the objective `sum`: outer choices in the order of their bounds, each settled exactly.
 
-For a fixed outer choice the objective is ``sum of loads + (m - 1) * T + Y``, with the largest load ``T`` and the
-slowest synchronisation ``Y``. `SumRows` has the least sum for caps on both. The least sum only falls when ``T`` may
-rise, so that two values of it bound what lies between them; ``Y`` is lowered from plan to plan, as each forbids all
-that synchronise as long.
+`sum_caps` says how a choice is settled, given the least sum of loads for caps on the largest load and on the slowest
+synchronisation, which `SumRows` has.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -18,9 +16,11 @@ import numpy as np
 
 from nest.dp.incumbent import Incumbent
 from nest.dp.masks import StageMasks, roles
+from nest.dp.sum_caps import Capped
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant, sum_choices
 from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables, band_of
@@ -80,8 +80,8 @@ class _Agenda:
             self._add(bound, partial(self._prepare, engine, choice))
 
     def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        prepared = engine.prepare(choice)
-        self._add(max(bound, prepared.bound), lambda _: prepared.settle())
+        for prepared in engine.prepare(choice):
+            self._add(max(bound, prepared.bound), partial(_settled, prepared))
 
 
 class SumSearch:
@@ -99,10 +99,16 @@ class SumSearch:
         self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
         self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
 
-    def prepare(self, choice: SumChoice) -> _Prepared:
-        """Return a choice with what its stages see, and its bound."""
-        sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+    def prepare(self, choice: SumChoice) -> Iterator[_Prepared]:
+        """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
+        tables, seen = self.tables, set[object]()
+        options = tables.options(choice.replicas, choice.stages)
+        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+            sites = tables.sites(choice.stages, choice.replicas, placing)
+            sights = placing if tables.filters.by_place else tables.sights(sites, options)
+            if sights not in seen:
+                seen.add(sights)
+                yield _Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
@@ -114,29 +120,35 @@ class SumSearch:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _Prepared(Capped[SumRows, Path]):
     """An outer choice that is ready to be settled."""
 
     engine: SumSearch
     choice: SumChoice
+    placing: Placing
     sites: tuple[Site, ...]
     bound: int
 
     @property
     def incumbent(self) -> Incumbent:
+        """The best plan so far."""
         return self.engine.watch.incumbent
+
+    @property
+    def further(self) -> int:
+        """Microbatches of a replica but one."""
+        return self.choice.further
+
+    @property
+    def total(self) -> int:
+        """What all layers take together."""
+        return self.engine.bounds.total
 
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         rows = self._rows()
-        if rows is None:
-            return
-        least_sync = rows.least_sync()
-        while (slowest := rows.least_slowest()) <= self._most(least_sync):
-            best = self._by_load(rows, slowest, least_sync)
-            if best.sync <= least_sync or self._value(best) + least_sync >= self.incumbent.objective:
-                return
-            rows.lower_sync(best.sync - 1)
+        if rows is not None:
+            self.settle_rows(rows)
 
     def _rows(self) -> SumRows | None:
         """Return the recursion over stages deep enough for every plan that could be better, None if there is no plan.
@@ -149,79 +161,53 @@ class _Prepared:
             rows = self._at_depth(tables.deepest_within(guess))
             slowest = rows.least_slowest()
             if slowest < NEVER:
-                self._evaluate(rows, slowest)
+                self.evaluate(rows, slowest)
             if rows.band.depth == tables.layers:
                 return rows if slowest < NEVER else None
-        return self._at_depth(tables.deepest_within(max(self._most(0), 0)))
-
-    def _most(self, sync: int) -> int:
-        """Return the largest load with which a plan could be better that synchronises for so long at least."""
-        room = self.incumbent.objective - 1 - self.engine.bounds.total - sync
-        if room < 0:
-            return -1
-        return min(room // self.choice.further if self.choice.further else LONGEST, LONGEST - 1)
+        return self._at_depth(tables.deepest_within(max(self.most(0), 0)))
 
     def _at_depth(self, depth: int) -> SumRows:
         tables, choice = self.engine.tables, self.choice
-        starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+        starts = _starts(self.placing, choice.stages)
         steps = tuple(
             Step(
                 self.sites[-position],
                 tables.flying(choice.replicas, position),
                 role,
-                int(starts[-position]) if tables.filters.by_place else 0,
+                starts[-position] if tables.filters.by_place else 0,
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
-    def _value(self, path: Path) -> int:
-        """Return what a plan takes but for its synchronisation."""
-        return path.loads + self.choice.further * path.slowest
-
-    def _evaluate(self, rows: SumRows, most: int) -> Path:
+    def evaluate(self, rows: SumRows, most: int) -> Path:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""
         path = rows.least_sum(most)
         if path is None:
             raise AssertionError("a plan keeps this cap")
-        objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path))
+        objective = self.value(path) + path.sync
+        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, self.placing, path))
         return path
 
-    def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
-        """Return the best plan but for its synchronisation, or one that is no better than what was found before.
 
-        The least sum under a cap on the load bounds all plans between the next lower cap that was tried and this one.
-        """
-        high = self._evaluate(rows, self._most(least_sync))
-        if high.slowest == slowest or not self.choice.further:
-            return high
-        low = self._evaluate(rows, slowest)
-        best, values = min(high, low, key=self._value), rows.loads(slowest, high.slowest)
-        open_ranges = [(0, low.loads, len(values) - 1, high.loads)]
-        while open_ranges:
-            first, most_loads, last, least_loads = open_ranges.pop()
-            if last - first < 2 or most_loads == least_loads:
-                continue
-            bound = least_loads + self.choice.further * int(values[first + 1])
-            if bound + least_sync >= self.incumbent.objective or bound >= self._value(best):
-                continue
-            middle = (first + last) // 2
-            path = self._evaluate(rows, int(values[middle]))
-            best = min(best, path, key=self._value)
-            reached = int(np.searchsorted(values, path.slowest))
-            open_ranges += [(first, most_loads, reached, path.loads), (middle, path.loads, last, least_loads)]
-        return best
+def _settled(prepared: _Prepared, _: int) -> None:
+    prepared.settle()
 
 
-def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
+def sum_plan(tables: GroupedTables, choice: SumChoice, placing: Placing, path: Path) -> Plan:
     """Place the stages of a plan, and name their layers."""
-    starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-    runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
+    runs = zip(pairwise(path.cuts), _starts(placing, choice.stages), path.ways, strict=True)
     stages = tuple(stage_of(tables, run, start, way) for run, start, way in runs)
-    technologies = tables.problem.cluster.technologies
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    technologies, stride = tables.problem.cluster.technologies, placing.stride
+    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    return replace(plan, line=placing.line)
+
+
+def _starts(placing: Placing, stages: int) -> list[int]:
+    """Return the first devices of the stages of replica 0."""
+    starts: list[int] = placing.line.devices(np.array(placing.starts(stages), dtype=np.int64)).tolist()
+    return starts
 
 
 def stage_of(tables: GroupedTables, run: tuple[int, int], start: int, way: Way, *, tensor: int | None = None) -> Stage:

@@ -6,10 +6,12 @@ are all of one variant were searched before, and their best is what these have t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from nest.dp.incumbent import Incumbent
 from nest.dp.masks import StageMasks
 from nest.dp.sum_caps import Capped
 from nest.dp.sum_rows import Holding, SumRows
@@ -115,12 +117,28 @@ class UnevenSearch:
         return self._bands[at, rounded]
 
 
+@dataclass(frozen=True)
 class _Settling(Capped[UnevenRows, UnevenPath]):
     """An outer choice that is settled."""
 
-    def __init__(self, engine: UnevenSearch, choice: UnevenChoice, watch: Watch) -> None:
-        super().__init__(watch.incumbent, choice.further, engine.bounds.total)
-        self.engine, self.choice, self.watch = engine, choice, watch
+    engine: UnevenSearch
+    choice: UnevenChoice
+    watch: Watch
+
+    @property
+    def incumbent(self) -> Incumbent:
+        """The best plan so far."""
+        return self.watch.incumbent
+
+    @property
+    def further(self) -> int:
+        """Microbatches of a replica but one."""
+        return self.choice.further
+
+    @property
+    def total(self) -> int:
+        """What all layers take together at least."""
+        return self.engine.bounds.total
 
     def evaluate(self, rows: UnevenRows, most: int) -> UnevenPath:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""

@@ -137,12 +137,8 @@ class _Walk:
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
         within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
-        devices = range(variant.width)
-        across = (
-            {self._alone(variant, column + device) for column in blocks.T for device in devices}
-            if len(blocks) > 1
-            else ()
-        )
+        apart_from = blocks.T if len(blocks) > 1 else ()
+        across = {self._alone(variant, column + device) for column in apart_from for device in range(variant.width)}
         return Groups(frozenset(within), frozenset(across))
 
     def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:

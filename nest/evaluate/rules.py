@@ -6,10 +6,16 @@ Each rule has one name; every violation carries it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
+import numpy as np
+
+from nest.constraints import Filters
 from nest.cost.scale import Scale
 from nest.evaluate.verdict import StageFigures, Violation
 from nest.graph import LayerGraph
+from nest.line import EVERY, Line
+from nest.places import Shape, lines, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
@@ -162,15 +168,19 @@ def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         due = plan.stage_variants[at].width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
-    if not ((plan.uneven or _may_be_uneven(problem, plan)) and _stands_uneven(problem, plan)):
-        yield from _even_violations(problem, plan)
+    stands = _stands_uneven(problem, plan)
+    if plan.uneven and not stands:
+        widths = ", ".join(str(stage.devices) for stage in plan.stages)
+        yield Violation("placement", f"stages of {widths} devices start, or replicas follow, where they may not")
+    elif not plan.uneven and not (stands and _may_be_uneven(problem, plan)):
+        yield from _placing_violations(problem, plan)
     yield from _device_violations(problem, plan)
 
 
 def _stands_uneven(problem: Problem, plan: Plan) -> bool:
     """Whether stages stand as those with tensor widths of their own may."""
     widths, firsts = [stage.devices for stage in plan.stages], tuple(stage.first_device for stage in plan.stages)
-    if min(widths) < 1 or plan.replicas < 1:
+    if min(widths) < 1 or plan.replicas < 1 or plan.line != EVERY:
         return False
     cluster = problem.cluster
     if plan.arrangement == "stage-major":
@@ -181,30 +191,49 @@ def _stands_uneven(problem: Problem, plan: Plan) -> bool:
     return plan.arrangement == "replica-major" and firsts == starts_of(widths) and plan.replica_stride in apart
 
 
-def _even_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Rule ``placement`` where all stages are equally wide."""
+def _placing_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement`` for stages of one width: an arrangement of the preset, in one of its placings."""
     arrangements = problem.preset.arrangements
-    firsts, stride = _places_due(plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
-    for at, (stage, due) in enumerate(zip(plan.stages, firsts, strict=True)):
-        if stage.first_device != due:
-            yield Violation("placement", f"stage {at} starts at {stage.first_device}, not at {due}")
-    if plan.arrangement not in arrangements or plan.replica_stride != stride:
+    yield from _line_violations(problem, plan)
+    allowed = _places_due(problem, plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
+    firsts = tuple(stage.first_device for stage in plan.stages)
+    due = firsts if firsts in {each for each, _ in allowed} else allowed[0][0]
+    for at, (first, start) in enumerate(zip(firsts, due, strict=True)):
+        if first != start:
+            yield Violation("placement", f"stage {at} starts at {first}, not at {start}")
+    strides = list(dict.fromkeys(stride for starts, stride in allowed if starts == due))
+    if plan.arrangement not in arrangements or plan.replica_stride not in strides:
         places = " or ".join(repr(each) for each in arrangements)
         yield Violation(
             "placement",
             f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
-            f"places {places} with stride {stride}",
+            f"places {places} with stride {' or '.join(map(str, strides))}",
         )
 
 
-def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
-    """Return where the stages of replica 0 start under an arrangement, and the stride of the replicas."""
-    sizes = [stage.devices for stage in plan.stages]
-    if arrangement == "stage-major":
-        return [plan.replicas * sum(sizes[:at]) for at in range(len(sizes))], sizes[0]
-    if arrangement == "replica-major":
-        return [sum(sizes[:at]) for at in range(len(sizes))], sum(sizes)
-    return [sum(sizes[at + 1 :]) for at in range(len(sizes))], sum(sizes)
+def _places_due(problem: Problem, plan: Plan, arrangement: Arrangement) -> list[tuple[tuple[int, ...], int]]:
+    """Return where the stages of replica 0 may start under an arrangement, and the stride of the replicas then."""
+    if arrangement == "replica-major-reversed":
+        ends = list(accumulate(stage.devices for stage in reversed(plan.stages)))
+        return [(tuple(reversed([0, *ends[:-1]])), ends[-1])]
+    shape = Shape(max(1, plan.stages[0].devices), len(plan.stages), plan.replicas)
+    length = plan.line.length(problem.cluster.devices)
+    found = placings(arrangement, shape, length, problem.cluster.group_sizes)
+    starts = (plan.line.devices(np.array(each.starts(shape.stages), dtype=np.int64)).tolist() for each in found)
+    return [(tuple(each), placing.stride) for each, placing in zip(starts, found, strict=True)]
+
+
+def _line_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement``: a plan leaves out devices only around reserved ones, in blocks or whole groups."""
+    reserved, cluster = Filters(problem).reserved, problem.cluster
+    allowed = lines(plan.variant.width, cluster.devices, cluster.group_sizes, reserved)
+    if plan.line not in (allowed if problem.preset.idles else (EVERY,)):
+        yield Violation("placement", f"the plan leaves out {_left_out(plan.line)}; allowed: {_left_out(*allowed)}")
+
+
+def _left_out(*lines: Line) -> str:
+    shown = (" and ".join(f"{first} to {end - 1}" for first, end in line.left_out) for line in lines)
+    return " or ".join(f"devices {text}" if text else "no device" for text in shown)
 
 
 def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:

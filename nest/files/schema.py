@@ -25,7 +25,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
-from nest.problem import MOST_COPIES, PARTS
+from nest.training import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
 

@@ -179,7 +179,7 @@ def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, sent:
 def _wrap(problem: Problem, plan: Plan, evaluation: Evaluation) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
     boundaries, graph = range(len(plan.stages) - 1), _graph(problem, plan, 0)
-    levels = set(problem.cluster.spans(plan.starts(0), plan.starts(len(plan.stages) - 1)).tolist())
+    levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
         most = max(boundaries, key=lambda boundary: sum(_alive(graph, plan, boundary)))
         sent = _Transfer((len(plan.stages) - 1, 0), most)
