@@ -200,6 +200,7 @@ def _training(rng: random.Random, size: Size) -> Training:
         rng.random() < 0.3,
         rng.random() < 0.3,
         rng.random() < 0.3,
+        rng.random() < 0.3,
         rng.choice([0.0, 0.1, 0.3, 1.0]),
         rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),
