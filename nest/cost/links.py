@@ -82,7 +82,7 @@ class LinkKind:
     single: float = 0.0
 
     def __post_init__(self) -> None:
-        parts = [self.efficiency(Use.SINGLE), self.stream, self.scatter, self.reduce, *(each.bandwidth_share for each in self.protocols)]
+        parts = [*map(self.efficiency, Use), *(each.bandwidth_share for each in self.protocols)]
         if not all(0 < part <= 1 for part in parts):
             raise InvalidProblem(f"link kind {self.name!r}", f"efficiencies {parts}", "give parts above 0, at most 1")
         if self.reduction_s < 0 or any(each.latency_share < 0 for each in self.protocols):

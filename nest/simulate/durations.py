@@ -11,7 +11,9 @@ from nest.simulate.pipeline import Pipeline
 Beside: TypeAlias = Literal["activation", "gradient"]
 """What is on its way to a stage that works on meanwhile."""
 
-EventKind: TypeAlias = Literal["receive", "forward", "recompute", "backward", "weight", "send", "activation", "gradient"]
+EventKind: TypeAlias = Literal[
+    "receive", "forward", "recompute", "backward", "weight", "send", "activation", "gradient"
+]
 """``receive`` and ``send`` keep the stage busy; activations and gradients are beside its work."""
 
 Parts: TypeAlias = tuple[tuple[EventKind, int], ...]
@@ -67,8 +69,11 @@ class Durations:
 
     def _forward(self, at: int, chunk: int) -> Parts:
         forward = self._share(self.pipeline.stages[at].forward, chunk)
-        sent = "send", self._send("forward", at, chunk)
-        return ("receive", self._receive("forward", at, chunk)), ("forward", forward), sent
+        return (
+            ("receive", self._receive("forward", at, chunk)),
+            ("forward", forward),
+            ("send", self._send("forward", at, chunk)),
+        )
 
     def _backward(self, at: int, chunk: int) -> Parts:
         stage = self.pipeline.stages[at]
