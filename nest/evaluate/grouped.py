@@ -194,16 +194,17 @@ class _Stage:
         """Return its figures, for the replica with the largest load."""
         before, behind = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
-        passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
+        blocks, period = self.walk.blocks(self.at).tolist(), self.walk.problem.cluster.period
+        passes = {place: self._passes(place) for place in {block % period for block in blocks}}
         rows = [
             (
-                there.received + passes[block][0] + back.sent,
-                back.received + passes[block][1] + there.sent,
+                there.received + passes[block % period][0] + back.sent,
+                back.received + passes[block % period][1] + there.sent,
                 there.level,
                 back.level,
                 block,
             )
-            for there, back, block in zip(before, behind, self.walk.blocks(self.at).tolist(), strict=True)
+            for there, back, block in zip(before, behind, blocks, strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
