@@ -67,7 +67,8 @@ class StageCosts(oracle.Costs):
         here, there = self.outer.block(at, replica), self.outer.block(at + 1, replica)
         widths = [each.width for each in self.shape.variants[at : at + 2]]
         pairs = [self.group(pair) for pair in product(range(here, here + widths[0]), range(there, there + widths[1]))]
-        return gathered + max(self.round(pair.hop(sent) if sent else Fraction(0)) for pair in pairs)
+        ways = 2 if self.training.blocking_sends else 1
+        return gathered + ways * max(self.round(pair.hop(sent) if sent else Fraction(0)) for pair in pairs)
 
     def _alive(self, variant: Variant, cut: int) -> Fraction:
         graph = self.problem.graphs[variant]

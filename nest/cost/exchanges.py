@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -106,6 +106,22 @@ def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
     return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
+class Crossing(NamedTuple):
+    """What crosses a boundary between two stages, in seconds.
+
+    Parameters
+    ----------
+    received, gathered
+        To receive what comes, and to gather it behind the boundary.
+    sent
+        To send as much the other way; nothing where a stage goes on meanwhile.
+    """
+
+    received: Floats
+    gathered: Floats
+    sent: Floats
+
+
 class Exchanges:
     """Times on the network of a problem.
 
@@ -123,7 +139,9 @@ class Exchanges:
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
-        self.tax, self.splits_transfers = problem.training.overlap_tax, problem.training.splits_transfers
+        training = problem.training
+        self.tax, self.splits_transfers = training.overlap_tax, training.splits_transfers
+        self.blocking_sends = training.blocking_sends
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
@@ -165,23 +183,19 @@ class Exchanges:
         """Return the times of transfers between two devices that a level joins."""
         return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
 
-    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> tuple[Floats, Floats]:
-        """Return what it takes that so many bytes cross a boundary of a level, and to gather them behind it.
+    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> Crossing:
+        """Return for how long a stage is busy with so many bytes that cross a boundary of a level, there and back.
 
         Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
         the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
         """
-        part, gathered = self._sent(variant, sizes)
-        return self.hop_s(level, part), gathered
+        return self.resharding_s((variant, variant), level, (sizes, sizes))
 
-    def resharding_s(
-        self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]
-    ) -> tuple[Floats, Floats]:
-        """Return what it takes that tensors cross a boundary between stages of two tensor widths (D10).
+    def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> Crossing:
+        """Return the same between stages of two tensor widths, whose tensors are laid out anew (D10).
 
         Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts
         of their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it.
-        The same as `crossing_s` where the widths are the same.
 
         Parameters
         ----------
@@ -193,7 +207,8 @@ class Exchanges:
         narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
         (part, gathered), (other, behind) = map(self._sent, ends, sizes)
         times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
-        return self.hop_s(level, np.maximum(part, other) * times), np.maximum(gathered, behind)
+        hop = self.hop_s(level, np.maximum(part, other) * times)
+        return Crossing(hop, np.maximum(gathered, behind), hop if self.blocking_sends else np.zeros_like(hop))
 
     def _sent(self, variant: Variant, sizes: Floats) -> tuple[Floats, Floats]:
         """Return the bytes that each device sends of so many, and what it takes to gather the whole from its parts."""

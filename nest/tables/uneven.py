@@ -6,11 +6,8 @@ between them, and the line of devices.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
-from nest.problem import Variant
 from nest.tables.grouped import NO_BOUNDARY, GroupedTables
 from nest.units import Ints
 
@@ -41,10 +38,6 @@ class UnevenTables:
         """Devices of a stage of each form."""
         return tuple(form.width for form in self.forms)
 
-    def widest(self, forms: set[int]) -> Variant:
-        """Return the variant of the widest of some forms."""
-        return self.forms[max(forms)].variant
-
     def hops(self, before: int, after: int, level: int) -> Ints:
         """Ticks of the transfer at each cut between stages of two forms across a boundary of a level.
 
@@ -61,11 +54,3 @@ class UnevenTables:
                 ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in times)
             self._hops[key] = ticks
         return self._hops[key]
-
-    @cached_property
-    def least_hop(self) -> int:
-        """Least ticks of a transfer between any two stages; 0 where a model has a single layer."""
-        pairs = [(low, high) for low in range(len(self.forms)) for high in range(len(self.forms))]
-        levels = range(self.problem.levels)
-        each = (self.hops(*pair, level)[1:-1] for pair in pairs for level in levels)
-        return min((int(ticks.min(initial=2**62)) for ticks in each), default=0) if self.layers > 1 else 0
