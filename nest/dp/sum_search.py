@@ -178,7 +178,7 @@ class _Prepared(Capped[SumRows, Path]):
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def evaluate(self, rows: SumRows, most: int) -> Path:
