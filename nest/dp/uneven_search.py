@@ -20,6 +20,7 @@ from nest.dp.uneven_lattice import Lattice
 from nest.dp.uneven_outer import UnevenBounds, UnevenChoice, uneven_choices
 from nest.dp.uneven_rows import Asked, Placed, UnevenPath, UnevenRows
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage
 from nest.tables import GroupedBand, Tables, UnevenTables
 from nest.tables.shares import Option
@@ -89,7 +90,7 @@ class UnevenSearch:
         flying = (0, *(first.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
         most = capped.most(0)
         engines = tuple(
-            SumRows(band, StageMasks(band), (), Holding(options, 0), watch)
+            SumRows(band, StageMasks(band), (), Holding(options, Placing(0, 0)), watch)
             for band in (self._band(at, most) for at in range(len(self.tables.forms)))
         )
         asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
