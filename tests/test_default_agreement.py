@@ -148,8 +148,13 @@ def test_problems_are_of_all_kinds() -> None:
         kinds = {"none"}
         if plan is not None:
             kinds = {f"zero {stage.sharding.zero}" for stage in plan.stages}
+            ranks = plan.replicas * plan.variant.context * plan.variant.expert
+            kinds |= {"groups" for stage in plan.stages if 1 < stage.sharding.degree < ranks}
+            kinds |= {stage.recompute for stage in plan.stages} - {"none"}
+            kinds |= {"some layers" for stage in plan.stages if stage.recomputed is not None}
             kinds |= {plan.arrangement, f"stages {len(plan.stages)}", f"replicas {min(plan.replicas, 2)}"}
         for kind in kinds:
             seen[kind] = seen.get(kind, 0) + 1
-    wanted = {"none", "stage-major", "replica-major", "stages 1", "stages 2", "stages 3", "replicas 1", "replicas 2"}
+    wanted = {"full", "selective", "some layers", "groups"}
+    wanted |= {"none", "stage-major", "replica-major", "stages 1", "stages 2", "stages 3", "replicas 1", "replicas 2"}
     assert {kind for kind, count in seen.items() if count >= 2} >= wanted | {f"zero {zero}" for zero in range(4)}, seen

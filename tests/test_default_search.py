@@ -17,7 +17,7 @@ from nest.cost.exchanges import Exchanges, axis_group, axis_starts
 from nest.cost.groups import spread
 from nest.cost.scale import scale_of
 from nest.dp.incumbent import Incumbent
-from nest.dp.sum_outer import sum_choices
+from nest.dp.sum_outer import SumBounds, least_of_variant, sum_choices
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
 from nest.errors import InvalidProblem
@@ -29,7 +29,7 @@ from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
-from nest.units import EXACT_LIMIT, RELATIVE_ERROR
+from nest.units import EXACT_LIMIT, NEVER, RELATIVE_ERROR
 
 NARROW = Variant(1)
 WIDE = Size(layers=6, devices=40, levels=4, variants=2, batch=40)
@@ -38,9 +38,10 @@ KINDS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter
 
 @pytest.mark.parametrize("seed", range(60))
 def test_bounds_are_below_the_optimum(seed: int) -> None:
-    """Neither bound of an outer choice exceeds the best plan of this choice, found without anything to beat."""
+    """No bound of an outer choice exceeds the best plan of this choice, found without anything to beat."""
     problem = random_problem(seed, WIDE)
-    for tables in Tables.of(problem).grouped:
+    table = Tables.of(problem)
+    for tables in table.grouped:
         for choices in sum_choices(SumSearch(tables, Watch(None, None, Incumbent())).bounds):
             for row in range(0, len(choices), 1 + len(choices) // 12):
                 alone = Incumbent()
@@ -49,6 +50,9 @@ def test_bounds_are_below_the_optimum(seed: int) -> None:
                 if alone.found:
                     assert choices.bounds[row] <= alone.objective
                     assert prepared.bound <= alone.objective
+                    assert least_of_variant(table, tables.variant) <= alone.objective
+                    for rival in (NEVER, alone.objective + 1):
+                        assert SumBounds(tables).filled(choices[row], rival) <= alone.objective
 
 
 def cut_problem(seed: int) -> Problem:

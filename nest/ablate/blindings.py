@@ -130,7 +130,15 @@ def _without_zero(problem: Problem) -> Problem:
 
 
 def _without_recompute(problem: Problem) -> Problem:
+    """Let no stage recompute: where each chooses for itself, that leaves a choice out."""
+    if problem.preset.recompute == "stage":
+        return problem.with_choices(stage_recompute=frozenset({"none"}))
     return problem.with_choices(recompute="none")
+
+
+def _without_having_to_recompute(problem: Problem) -> Problem:
+    """Let no stage have to recompute: where each chooses for itself, none has to."""
+    return problem if problem.preset.recompute == "stage" else _without_recompute(problem)
 
 
 def _without_uneven(problem: Problem) -> Problem:
@@ -157,7 +165,7 @@ _ALL = (
     Blinding("sync", "replicas synchronise their gradients in no time", _without_sync),
     Blinding("zero", "no stage may shard", _without_zero),
     Blinding("uneven", "stages hold equally many layers of the most frequent kind", _without_uneven),
-    Blinding("recompute", "no stage may recompute, and none has to", _without_recompute, _without_recompute),
+    Blinding("recompute", "no stage may recompute, and none has to", _without_recompute, _without_having_to_recompute),
 )
 
 BLINDINGS: Mapping[str, Blinding] = {blinding.name: blinding for blinding in _ALL}

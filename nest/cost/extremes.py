@@ -79,10 +79,17 @@ def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extr
 
 
 def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
-    """Return the sum of a time over all layers, which is worked out once for layers of one key."""
-    counts = Counter(map(key, layers))
-    like = {key(layer): layer for layer in layers}
-    return sum(count * time(like[each]) for each, count in counts.items())
+    """Return the sum of a time over all layers, which is worked out once for layers of one key.
+
+    Keys are made, and hashed, once for layers that share their figures with each other.
+    """
+    same = Counter((id(layer.collectives), id(layer.recomputed), layer.parameter_bytes) for layer in layers)
+    like = {(id(layer.collectives), id(layer.recomputed), layer.parameter_bytes): layer for layer in layers}
+    counts: dict[object, tuple[Layer, int]] = {}
+    for each, count in same.items():
+        layer, before = counts.get(key(like[each]), (like[each], 0))
+        counts[key(like[each])] = layer, before + count
+    return sum(count * time(layer) for layer, count in counts.values())
 
 
 def _exchanging(layer: Layer) -> tuple[tuple[Collective, ...], ...]:

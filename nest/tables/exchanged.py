@@ -100,13 +100,8 @@ def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
     The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
     each be rounded down.
     """
-    variant, pair, ticks = tables.variant, np.array([2]), np.zeros(tables.layers)
-    size = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]) * tables.scale.time.ticks_per_s
-    parts = zip((tables.dense, tables.expert), tables.ranks(option.together), tables.ranks(1), strict=True)
-    for weights, count, inside in parts:
-        apart = np.array([variant.tensor if inside > 1 else variant.width])
-        for kind, part in EACH_MICROBATCH[option.zero] if count > 1 else ():
-            half = float(tables.exchanges.least_s(kind, pair, apart, size * tables.times(part))[0])
-            ticks += weights * (2 * half * (count - 1) / count)
+    ranks, ticks = tables.ranks(option.together), np.zeros(tables.layers)
+    for weights, count, rates in zip((tables.dense, tables.expert), ranks, tables.least_rates, strict=True):
+        ticks += weights * (rates[option.zero] * (count - 1) / count)
     least: Ints = np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
     return least

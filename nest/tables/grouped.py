@@ -202,6 +202,24 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
+    @cached_property
+    def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
+
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        """
+        found, pair = [], np.array([2])
+        size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
+        for inside in self.ranks(1):
+            apart = np.array([self.variant.tensor if inside > 1 else self.width])
+            rates = {
+                zero: 2
+                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                for zero, each in EACH_MICROBATCH.items()
+            }
+            found.append({zero: rate * size for zero, rate in rates.items()})
+        return found[0], found[1]
+
     def sync(self, shares: Shares, zero: int, dense: Ints, expert: Ints) -> Ints:
         """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
         return self.sync_of(shares, zero, 0, dense) + self.sync_of(shares, zero, 1, expert)
