@@ -1,12 +1,13 @@
 """The named readings of the space: which plans there are and how they are priced under each preset, as data.
 
-Everything in which `artifact` (the original solver's own evaluation, faults included), `paper` (what the paper means)
-and `default` (the realistic reading) differ is a field here, so that the cost formulas are written once.
+Everything in which `artifact` (the original solver's own evaluation, faults included), `paper` (what the paper means),
+`default` (the realistic reading) and `simulated` (the same, its schedule played) differ is a field here, so that the
+cost formulas are written once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from nest.errors import InvalidProblem
@@ -55,7 +56,7 @@ class Preset:
         alpha-beta cost of the members' places, collectives of the layers included.
     objective
         How loads make an iteration: ``"bottleneck"``, the largest counts for every round, or ``"sum"``, each counts
-        once and the largest for every further microbatch.
+        once and the largest for every further microbatch, or ``"simulated"``, as the schedule of the plan is played.
     in_flight_capped
         Whether a stage has no more microbatches in flight than a replica has at all.
     """
@@ -74,7 +75,7 @@ class Preset:
     nesting: bool = False
     transfers: Literal["edges", "cut"] = "edges"
     collectives: Literal["levels", "groups"] = "levels"
-    objective: Literal["bottleneck", "sum"] = "bottleneck"
+    objective: Literal["bottleneck", "sum", "simulated"] = "bottleneck"
     in_flight_capped: bool = False
 
     def require_prices(self) -> None:
@@ -84,7 +85,7 @@ class Preset:
             self.recompute == "stage",
             self.transfers == "cut",
             self.collectives == "groups",
-            self.objective == "sum",
+            self.objective in ("sum", "simulated"),
             self.in_flight_capped,
             self.nesting,
             "replica-major-reversed" not in self.arrangements,
@@ -114,7 +115,8 @@ DEFAULT = Preset(
     objective="sum",
     in_flight_capped=True,
 )
-PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT)}
+SIMULATED = replace(DEFAULT, name="simulated", objective="simulated")
+PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT, SIMULATED)}
 
 
 def preset_named(name: str) -> Preset:

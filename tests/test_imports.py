@@ -26,6 +26,7 @@ ORDER = (
     ("cost",),
     ("costing",),
     ("validation",),
+    ("pipeline",),
     ("evaluate", "tables"),
     ("result",),
     ("certificate",),

@@ -160,9 +160,17 @@ class Exchanges:
     def least_s(self, kind: CollectiveKind, count: Ints, apart: Ints, size: float) -> Floats:
         """Return times below which no groups of so many devices get, no two of them nearer than ``apart``.
 
-        Every call takes the time to launch. On the innermost level that a group uses each child has one member, and
-        sends at least ``(N - 1) / N`` of the bytes over its own link, for an all-reduce all of them: whatever the
-        algorithm, for sums.
+        Every call takes the time to launch, and `least_per_byte_s`.
+        """
+        each, launch = self.least_per_byte_s(kind, count, apart), self.network.library.launch_s
+        least: Floats = np.where((count > 1) & (size > 0), launch + each * size, 0.0)
+        return least
+
+    def least_per_byte_s(self, kind: CollectiveKind, count: Ints, apart: Ints) -> Floats:
+        """Return times per byte below which no such groups get, without the time to launch.
+
+        On the innermost level that a group uses each child has one member, and sends at least ``(N - 1) / N`` of the
+        bytes over its own link, for an all-reduce all of them: whatever the algorithm, for sums.
         """
         groups = np.array(self.cluster.group_sizes, dtype=np.int64)
         speeds = [
@@ -172,8 +180,7 @@ class Exchanges:
         best = np.maximum.accumulate(np.array(speeds)[::-1])[::-1]  # of a level and those outside it
         level = np.minimum(np.searchsorted(groups, apart, side="right"), len(groups) - 1)
         share = 1.0 if kind == "all-reduce" else (count - 1) / count
-        launch = self.network.library.launch_s
-        least: Floats = np.where((count > 1) & (size > 0), launch + share * size / best[level], 0.0)
+        least: Floats = share / best[level]
         return least
 
     def longest_s(self, kind: CollectiveKind, count: int, size: float) -> float:

@@ -11,6 +11,7 @@ from nest.dp.incumbent import Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
+from nest.dp.simulated import settle_simulated
 from nest.dp.sum_search import settle_sums
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
@@ -85,7 +86,8 @@ def _without_plan(tables: Tables, value: int) -> Outcome:
 def _search(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent; raises `TimeUp` after the deadline."""
     if tables.grouped_prices:
-        settle_sums(tables, watch)
+        settle = settle_simulated if tables.problem.preset.objective == "simulated" else settle_sums
+        settle(tables, watch)
         return
     bounds = [Bounds(variant) for variant in tables.variants]
     sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]

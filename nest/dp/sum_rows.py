@@ -79,6 +79,8 @@ class _Sharded(NamedTuple):
     def beats(self, other: _Sharded) -> bool:
         """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
         more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
+        if self.option.zero == 3 > other.option.zero and self.extra.any():
+            return False  # it also gathers for the forward pass, which objectives may tell from the backward pass
         names = ("moment", "extra", "syncs")
         return more and all((getattr(self, name) <= getattr(other, name)).all() for name in names)
 

@@ -9,7 +9,7 @@ that synchronise as long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,10 +30,10 @@ from nest.units import LONGEST, NEVER, Ints
 
 def settle_sums(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent of a search; raises `TimeUp` after its deadline."""
-    _Agenda(tables, watch).settle()
+    Agenda(tables, watch).settle()
 
 
-class _Agenda:
+class Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
     A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
@@ -45,23 +45,38 @@ class _Agenda:
         self._heap: list[tuple[int, int, Callable[[int], None]]] = []
         self._count = 0
         for variant in tables.fitting:
-            self._add(least_of_variant(tables, variant), partial(self._open, variant))
+            self.add(least_of_variant(tables, variant), partial(self._open, variant))
 
     def settle(self) -> None:
         """Do what is left, until no bound can win."""
         watch = self.watch
-        while self._heap and self._heap[0][0] < watch.incumbent.objective:
+        while self.next_bound < watch.incumbent.objective:
             bound, _, step = heapq.heappop(self._heap)
             watch.bound = bound
             watch.check()
             step(bound)
 
-    def _add(self, bound: int, step: Callable[[int], None]) -> None:
+    @property
+    def next_bound(self) -> int:
+        """The least bound of what is left, `NEVER` where nothing is."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def add(self, bound: int, step: Callable[[int], None]) -> None:
+        """Enter what is to be done, and a bound of what may come of it."""
         self._count += 1
         heapq.heappush(self._heap, (bound, self._count, step))
 
+    def engine(self, variant: Variant) -> SumSearch:
+        """Return what settles the outer choices of a variant."""
+        return SumSearch(self.tables.of_variant(variant), self.watch)
+
+    def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
+        """Enter a choice with what its stages see."""
+        prepared = engine.prepare(choice)
+        self.add(max(bound, prepared.bound), lambda _: prepared.settle())
+
     def _open(self, variant: Variant, _: int) -> None:
-        engine = SumSearch(self.tables.of_variant(variant), self.watch)
+        engine = self.engine(variant)
         for choices in sum_choices(engine.bounds):
             self.watch.total += len(choices)
             self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
@@ -69,7 +84,7 @@ class _Agenda:
     def _next(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int) -> None:
         if turn < len(order):
             bound = int(choices.bounds[order[turn]])
-            self._add(bound, lambda bound: self._consider(engine, choices, order, turn, bound))
+            self.add(bound, lambda bound: self._consider(engine, choices, order, turn, bound))
 
     def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
         self._next(engine, choices, order, turn + 1)
@@ -77,11 +92,7 @@ class _Agenda:
         self.watch.settled += 1
         bound = max(bound, engine.bounds.filled(choice, self.watch.incumbent.objective))
         if bound < self.watch.incumbent.objective:
-            self._add(bound, partial(self._prepare, engine, choice))
-
-    def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        prepared = engine.prepare(choice)
-        self._add(max(bound, prepared.bound), lambda _: prepared.settle())
+            self.add(bound, partial(self.prepare, engine, choice))
 
 
 class SumSearch:
@@ -93,16 +104,18 @@ class SumSearch:
         Of the variant.
     watch
         Of the search.
+    bounds
+        Of the objective; those of `sum` where none are given.
     """
 
-    def __init__(self, tables: GroupedTables, watch: Watch) -> None:
-        self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
+    def __init__(self, tables: GroupedTables, watch: Watch, bounds: SumBounds | None = None) -> None:
+        self.tables, self.watch, self.bounds = tables, watch, bounds or SumBounds(tables)
         self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
 
-    def prepare(self, choice: SumChoice) -> _Prepared:
+    def prepare(self, choice: SumChoice) -> Prepared:
         """Return a choice with what its stages see, and its bound."""
         sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+        return Prepared(self, choice, sites, self.bounds.refined(choice, sites))
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
@@ -114,7 +127,7 @@ class SumSearch:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """An outer choice that is ready to be settled."""
 
     engine: SumSearch
@@ -146,13 +159,13 @@ class _Prepared:
         tables, guess = self.engine.tables, int(self.engine.bounds.crowded[self.choice.stages])
         while self.incumbent.objective == NEVER:
             guess = min(2 * guess + 1, LONGEST)
-            rows = self._at_depth(tables.deepest_within(guess))
+            rows = self.at_depth(tables.deepest_within(guess))
             slowest = rows.least_slowest()
             if slowest < NEVER:
-                self._evaluate(rows, slowest)
+                self.evaluate(rows, slowest)
             if rows.band.depth == tables.layers:
                 return rows if slowest < NEVER else None
-        return self._at_depth(tables.deepest_within(max(self._most(0), 0)))
+        return self.at_depth(tables.deepest_within(max(self._most(0), 0)))
 
     def _most(self, sync: int) -> int:
         """Return the largest load with which a plan could be better that synchronises for so long at least."""
@@ -161,7 +174,8 @@ class _Prepared:
             return -1
         return min(room // self.choice.further if self.choice.further else LONGEST, LONGEST - 1)
 
-    def _at_depth(self, depth: int) -> SumRows:
+    def at_depth(self, depth: int) -> SumRows:
+        """Return the recursion over stages of at least so many layers, as far as there are."""
         tables, choice = self.engine.tables, self.choice
         starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
         steps = tuple(
@@ -180,13 +194,13 @@ class _Prepared:
         """Return what a plan takes but for its synchronisation."""
         return path.loads + self.choice.further * path.slowest
 
-    def _evaluate(self, rows: SumRows, most: int) -> Path:
+    def evaluate(self, rows: SumRows, most: int) -> Path:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""
         path = rows.least_sum(most)
         if path is None:
             raise AssertionError("a plan keeps this cap")
         objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path))
+        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path.cuts, path.ways))
         return path
 
     def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
@@ -194,10 +208,10 @@ class _Prepared:
 
         The least sum under a cap on the load bounds all plans between the next lower cap that was tried and this one.
         """
-        high = self._evaluate(rows, self._most(least_sync))
+        high = self.evaluate(rows, self._most(least_sync))
         if high.slowest == slowest or not self.choice.further:
             return high
-        low = self._evaluate(rows, slowest)
+        low = self.evaluate(rows, slowest)
         best, values = min(high, low, key=self._value), rows.loads(slowest, high.slowest)
         open_ranges = [(0, low.loads, len(values) - 1, high.loads)]
         while open_ranges:
@@ -208,17 +222,17 @@ class _Prepared:
             if bound + least_sync >= self.incumbent.objective or bound >= self._value(best):
                 continue
             middle = (first + last) // 2
-            path = self._evaluate(rows, int(values[middle]))
+            path = self.evaluate(rows, int(values[middle]))
             best = min(best, path, key=self._value)
             reached = int(np.searchsorted(values, path.slowest))
             open_ranges += [(first, most_loads, reached, path.loads), (middle, path.loads, last, least_loads)]
         return best
 
 
-def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
-    """Place the stages of a plan, and name their layers."""
+def sum_plan(tables: GroupedTables, choice: SumChoice, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
+    """Place the stages of a plan, and name their layers; ``cuts`` are ``[0, cut, ..., layers]``."""
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-    runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
+    runs = zip(pairwise(cuts), starts.tolist(), ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
     return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement)
 

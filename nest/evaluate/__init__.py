@@ -5,6 +5,7 @@ It never reads the solvers' tables. It walks every stage of every replica at its
 """
 
 from nest.evaluate.judge import evaluate
+from nest.evaluate.played import pipeline_of, sync_of
 from nest.evaluate.verdict import Evaluation, Levels, StageFigures, Violation
 
-__all__ = ["Evaluation", "Levels", "StageFigures", "Violation", "evaluate"]
+__all__ = ["Evaluation", "Levels", "StageFigures", "Violation", "evaluate", "pipeline_of", "sync_of"]

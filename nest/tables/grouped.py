@@ -107,6 +107,13 @@ class GroupedTables:
         known = {each: sum(map(self._inside, each)) for each in set(sets)}
         return np.array([known[each] for each in sets], dtype=np.int64)
 
+    @cached_property
+    def forward(self) -> Ints:
+        """Ticks of the forward pass of each layer, collectives included."""
+        layers = self.graph.layers
+        sets = [tuple(each for each in layer.collectives if each.when == "forward") for layer in layers]
+        return self._ticks([layer.forward_s for layer in layers]) + self._collectives(sets)
+
     def _repeating(self, kind: Again) -> Repeating:
         """Return what the layers take that recompute in one way, and of the others what they take anyway."""
         found = [layer.again(kind) for layer in self.graph.layers]
@@ -214,7 +221,10 @@ class GroupedTables:
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
                 zero: 2
-                * sum(float(self.exchanges.least_s(kind, pair, apart, self.times(part))[0]) for kind, part in each)
+                * sum(
+                    self.times(part) * float(self.exchanges.least_per_byte_s(kind, pair, apart)[0])
+                    for kind, part in each
+                )
                 for zero, each in EACH_MICROBATCH.items()
             }
             found.append({zero: rate * size for zero, rate in rates.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -12,11 +12,12 @@ import numpy as np
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.evaluate import Evaluation, StageFigures
+from nest.cost.scale import Scale
+from nest.evaluate.verdict import Evaluation, StageFigures
 from nest.graph import LayerGraph
+from nest.pipeline import Pipeline, StageTimes
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.simulate.pipeline import Pipeline, StageTimes
 from nest.units import Number
 
 WEIGHT_SHARE = 0.5
@@ -58,15 +59,22 @@ def pipeline_of(
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    stages = stage_times(problem, plan, evaluation.scale, evaluation.stages, weight_share)
+    microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
+    wrap = _wrap(problem, plan, evaluation.scale) if len(stages) > 1 else 0
+    return Pipeline(stages, microbatches, wrap, overlapped)
+
+
+def stage_times(
+    problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float = WEIGHT_SHARE
+) -> tuple[StageTimes, ...]:
+    """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
     graph = problem.graphs[plan.variant]
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    stages = tuple(
-        _Judged(problem, plan, graph, evaluation, at, end - len(plan.stages[at].layers), end).times(weight_share)
-        for at, end in enumerate(ends)
+    return tuple(
+        _Judged(problem, plan, graph, scale, each, at, end - len(plan.stages[at].layers), end).times(weight_share)
+        for at, (end, each) in enumerate(zip(ends, figures, strict=True))
     )
-    microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else 0
-    return Pipeline(stages, microbatches, wrap, overlapped)
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -82,14 +90,11 @@ class _Judged:
     problem: Problem
     plan: Plan
     graph: LayerGraph
-    evaluation: Evaluation
+    scale: Scale
+    figures: StageFigures
     at: int
     first: int
     end: int
-
-    @property
-    def figures(self) -> StageFigures:
-        return self.evaluation.stages[self.at]
 
     def times(self, weight_share: float) -> StageTimes:
         gathered, scattered = self._exchanged()
@@ -107,13 +112,13 @@ class _Judged:
 
     def _ticks(self, name: str) -> int:
         layers = self.graph.layers[self.first : self.end]
-        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in layers)
+        return sum(self.scale.time.ticks(getattr(layer, name)) for layer in layers)
 
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
             again = self.plan.stages[self.at].repeats(self.graph.layers[self.first : self.end])
-            return sum(self.evaluation.scale.time.ticks(each.repeated_s) for each in again if each)
+            return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 
     @property
@@ -130,7 +135,7 @@ class _Judged:
         return receive, 0 if last else self._hop(levels.exit, self.end)
 
     def _hop(self, level: int, cut: int) -> int:
-        return _hop(self.problem, self.evaluation, level, float(sum(_alive(self.graph, cut))))
+        return _hop(self.problem, self.scale, level, float(sum(_alive(self.graph, cut))))
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -156,20 +161,20 @@ def _alive(graph: LayerGraph, cut: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, evaluation: Evaluation, level: int, size: float) -> int:
+def _hop(problem: Problem, scale: Scale, level: int, size: float) -> int:
     seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
-    return evaluation.scale.time.ticks(seconds)
+    return scale.time.ticks(seconds)
 
 
-def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
+def _wrap(problem: Problem, plan: Plan, scale: Scale) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    cuts = list(accumulate(len(stage.layers) for stage in plan.stages[:-1]))
+    graph, cuts = problem.graphs[plan.variant], list(accumulate(len(stage.layers) for stage in plan.stages[:-1]))
     apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
     here, there = (plan.stages[at].first_device + apart for at in (0, -1))
     levels = set(problem.cluster.spans(here, there).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, cut))) for cut in cuts)
-        return max(_hop(problem, evaluation, level, size) for level in levels)
+        return max(_hop(problem, scale, level, size) for level in levels)
     size = max((float(each) for cut in cuts for each in _alive(graph, cut)), default=0.0)
-    ticks = evaluation.scale.time.ticks
+    ticks = scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)

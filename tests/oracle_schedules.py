@@ -1,0 +1,120 @@
+"""The slow plain reference for schedules: passes of every stage of every plan, played by repeated relaxation.
+
+As `oracle_default`, it shares only data classes with `nest`; what a stage takes forward and backward, when each pass
+starts and which plan is the best are written out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+
+import oracle_default as oracle
+from oracle_default import Costs, Inner, Outer, Rounding, decimal, inners, outer_choices, plan_of
+
+from nest.problem import Problem
+
+
+@dataclass(frozen=True)
+class Times:
+    """Ticks of both passes of a stage, transfers included, and of its synchronisation."""
+
+    forward: int
+    backward: int
+    sync: int
+
+
+class Passes(Costs):
+    """Passes of the stages of one outer choice."""
+
+    def times(self, at: int, first: int, end: int, inner: Inner) -> Times:
+        """Return what a stage takes in the replica that takes longest, of several that which waits longest before."""
+        figures = self.stage(at, first, end, inner)
+        rows = []
+        for replica in range(self.outer.replicas):
+            load = self._load(at, first, end, inner, replica)
+            forward = sum(self._ahead(place, self.block(at, replica)) for place in range(first, end))
+            if at > 0:
+                forward += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
+            rows.append((load, forward))
+        load, forward = max(rows)
+        if inner.zero == 3:
+            forward += (figures.load - load) // (2 + self.gradients)
+        return Times(forward, figures.load - forward, figures.sync)
+
+    def _ahead(self, place: int, block: int) -> int:
+        layer = self.layers[place]
+        exchanged = sum(self._inside(each, block) for each in layer.collectives if each.when == "forward")
+        return exchanged + self.round(decimal(layer.forward_s))
+
+
+def order(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """Return the passes of a stage under 1F1B."""
+    found: list[tuple[str, int]] = []
+    forward = backward = 0
+    while backward < microbatches:
+        if forward < microbatches and forward - backward < stages - stage:
+            found.append(("forward", forward))
+            forward += 1
+        else:
+            found.append(("backward", backward))
+            backward += 1
+    return found
+
+
+def played(times: list[Times], microbatches: int) -> int:
+    """Return when the last pass ends: each pass starts when the one before it and the one that feeds it have ended."""
+    stages = len(times)
+    orders = [order(at, stages, microbatches) for at in range(stages)]
+    ends: dict[tuple[int, str, int], int] = {}
+    while len(ends) < 2 * stages * microbatches:
+        for at, each in enumerate(orders):
+            for place, (kind, microbatch) in enumerate(each):
+                waits = [(at, *each[place - 1])] if place else []
+                if kind == "forward" and at > 0:
+                    waits.append((at - 1, "forward", microbatch))
+                if kind == "backward" and at + 1 < stages:
+                    waits.append((at + 1, "backward", microbatch))
+                if any(one not in ends for one in waits):
+                    break
+                takes = times[at].forward if kind == "forward" else times[at].backward
+                ends[at, kind, microbatch] = max((ends[one] for one in waits), default=0) + takes
+    return max(ends.values())
+
+
+def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, oracle.Plan]]:
+    """Yield every plan that fits the memory, with what an iteration takes."""
+    for outer in outer_choices(problem):
+        costs = Passes(problem, outer, rounding)
+        for inner in combinations(range(1, len(costs.layers)), outer.stages - 1):
+            cuts = list(pairwise([0, *inner, len(costs.layers)]))
+            options = [list(_fitting(costs, problem, outer, at, run)) for at, run in enumerate(cuts)]
+            for picked in product(*options):
+                times = [each for _, each in picked]
+                ticks = played(times, costs.m) + max(each.sync for each in times)
+                yield ticks, plan_of(problem, outer, cuts, [each for each, _ in picked])
+
+
+def _fitting(
+    costs: Passes, problem: Problem, outer: Outer, at: int, run: tuple[int, int]
+) -> Iterator[tuple[Inner, Times]]:
+    """Yield the ways of a stage that fit; of those that take the same one."""
+    seen = set()
+    for each in inners(problem, outer, run):
+        if costs.stage(at, *run, each).memory <= decimal(costs.cluster.hbm_bytes):
+            times = costs.times(at, *run, each)
+            if times not in seen:
+                seen.add(times)
+                yield each, times
+
+
+def best(problem: Problem, rounding: Rounding) -> oracle.Best:
+    """Try every plan of a problem."""
+    found = oracle.Best(None, None)
+    for ticks, plan in priced(problem, rounding):
+        if found.objective is None or ticks < found.objective:
+            found = oracle.Best(ticks, plan)
+    return found
+
+
