@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 
 import oracle_default as oracle
-from oracle_default import Costs, Inner, Outer, Rounding, decimal, inners, outer_choices, plan_of
+from oracle_default import Costs, Inner, Outer, Rounding, decimal, inner_of, inners, outer_choices, plan_of
 
+from nest.plan import Plan
 from nest.problem import Problem
 
 
@@ -83,7 +84,7 @@ def played(times: list[Times], microbatches: int) -> int:
     return max(ends.values())
 
 
-def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, oracle.Plan]]:
+def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, Plan]]:
     """Yield every plan that fits the memory, with what an iteration takes."""
     for outer in outer_choices(problem):
         costs = Passes(problem, outer, rounding)
@@ -118,3 +119,11 @@ def best(problem: Problem, rounding: Rounding) -> oracle.Best:
     return found
 
 
+def price(problem: Problem, plan: Plan, rounding: Rounding) -> int:
+    """Return what a plan takes whose blocks are where its arrangement has them."""
+    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
+    costs, times, first = Passes(problem, outer, rounding), [], 0
+    for at, stage in enumerate(plan.stages):
+        times.append(costs.times(at, first, first + len(stage.layers), inner_of(plan, stage)))
+        first += len(stage.layers)
+    return played(times, costs.m) + max(each.sync for each in times)

@@ -158,14 +158,14 @@ def typed_run(problem_path: Path | None, options: Mapping[str, Any], preset: str
         raise click.UsageError("give PROBLEM, or --model (or --family) with --cluster, --seq and --global-batch")
     if options["cluster_source"] is None:
         raise click.UsageError("--cluster is missing: give one as in --cluster dgx-h100:512, or its file")
-    if preset not in (None, POSED):
-        what = f"--preset {preset}: what is typed is posed under preset {POSED!r} alone"
+    if preset not in (None, *POSED):
+        what = f"--preset {preset}: what is typed is posed under preset {POSED[0]!r} or {POSED[1]!r}"
         raise click.UsageError(f"{what}; leave --preset out, or give PROBLEM, a file with figures for {preset!r}")
     return _run(options)
 
 
-POSED = "default"
-"""Preset under which runs are posed: it alone prices their batches and collectives."""
+POSED = ("default", "simulated")
+"""Presets under which runs are posed: they alone price their batches and collectives."""
 
 
 def typed_origin(run: Run, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Origin:

@@ -1,6 +1,7 @@
 """Bounds of what the stages of one outer choice have before them and behind them, under the objective `simulated`.
 
-By `nest.cost.schedules.least_by_wait` 1F1B takes, for each stage with ``c`` forward passes to do until its first gradient,
+By `nest.cost.schedules.least_by_wait` 1F1B takes, for each stage that has ``c`` forward passes to do until its first
+gradient,
 
     ``before + m * load + max(0, after - c * forward)``,
 
@@ -72,7 +73,7 @@ def suffixes(steps: list[Stages], microbatches: int) -> list[Rest]:
 
 
 def prefixes(steps: list[Stages], microbatches: int) -> list[Rest]:
-    """Return the bounds of no stage, the first one, the first two, ... before each layer; ``steps`` are from the end."""
+    """Return the bounds of no stage, the first, the first two, ... before each layer; ``steps`` are from the end."""
     layers = len(steps[0].begins) - 1
     found = [Rest.nothing(layers, 0)]
     for stages in reversed(steps):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from nest.dp.sum_outer import SumBounds, SumChoice
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
-from nest.units import LONGEST, NEVER, Ints
+from nest.units import LONGEST, NEVER, Floats, Ints
+
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
+"""Which of the layers' parts of forward passes are tried as the part of all."""
 
 
 class SimulatedBounds(SumBounds):
@@ -16,10 +21,54 @@ class SimulatedBounds(SumBounds):
     Notes
     -----
     The first microbatch passes all stages twice, so that an iteration takes the sum of the loads at least. By
-    `nest.cost.schedules.least_by_load` it takes ``before + m * load`` for each stage, with the loads of those before it.
+    `nest.cost.schedules.least_by_load` it takes ``before + m * load`` for each stage, with the loads of those before.
     If none of these exceeds ``V``, each stage takes an ``m``-th of what the stages before it leave of ``V`` at most: so
-    ``S`` stages take ``V * (1 - (1 - 1 / m) ** S)`` at most. Nothing here is about a plan: the bounds hold for all.
+    ``S`` stages take ``V * (1 - (1 - 1 / m) ** S)`` at most.
+
+    By `nest.cost.schedules.least_by_wait` it takes ``T + (m - 1) * load - c * forward`` for each stage, too, ``T``
+    being the sum of the loads and ``c = min(m, S - i) - 1``. Of a layer's work the forward pass is a part ``r``, and
+    ``excess`` ticks more in all layers together; besides, a stage waits for a transfer of ``hop`` ticks at most. With
+    ``a = m - 1 - c * r`` each load is at most ``(V - T + c * (excess of its layers + hop * (1 - r))) / a``. Added up,
+    ``T <= (V - T) * Q + hop * (1 - r) * R + excess * max c / a``, ``Q`` being the sum of ``1 / a``, ``R`` that of
+    ``c / a``.
     """
+
+    @cached_property
+    def parts(self) -> list[tuple[float, float]]:
+        """Parts of the work that forward passes are thought to be, and the ticks by which they are more in all layers.
+
+        What type 3 gathers for the forward pass is at most its part of what it exchanges.
+        """
+        forward, work = self.tables.forward.astype(np.float64), self.tables.work.astype(np.float64)
+        least = 1 / (2 + self.tables.times("gradients")) if 3 in self.problem.choices.zero else 0.0
+        some = work > 0
+        ratios = np.sort(forward[some] / work[some])
+        if not some.any():
+            return []
+        tried = {max(least, float(ratios[int(at * (len(ratios) - 1))])) for at in QUANTILES}
+        return [(part, float(np.maximum(forward - part * work, 0).sum())) for part in sorted(tried)]
+
+    @cached_property
+    def longest_hop(self) -> int:
+        """Most ticks of a transfer."""
+        return max(int(self.tables.hops(level).max()) for level in range(self.problem.levels))
+
+    def waiting(self, stages: Ints, microbatches: Floats, loads: Floats) -> Floats:
+        """Return the bounds by wait for so much time that all stages together are busy with a microbatch."""
+        from_end = np.arange(1, int(stages.max(initial=1)) + 1)
+        there = from_end <= stages[:, None]
+        ahead = np.minimum(from_end, microbatches[:, None]) - 1
+        best = loads
+        for part, excess in self.parts:
+            rest = microbatches[:, None] - 1 - ahead * part
+            usable = ((rest > 0) | ~there).all(axis=1)
+            each = np.where(there & (rest > 0), 1 / np.where(rest > 0, rest, 1), 0.0)
+            entered = ((ahead * each)[:, :-1] * there[:, 1:]).sum(axis=1)  # all but the first stage wait for a transfer
+            late = (1 - part) * self.longest_hop * entered + excess * (ahead * each).max(axis=1)
+            total = each.sum(axis=1)
+            found = loads + np.maximum(loads - late, 0) / np.where(usable & (total > 0), total, np.inf)
+            best = np.maximum(best, found)
+        return best
 
     def objective(
         self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
@@ -35,7 +84,8 @@ class SimulatedBounds(SumBounds):
         count = 1.0 + further
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         spread = loads / -np.expm1(stages * np.log1p(-1 / np.maximum(count, 1 + 1e-9)))
-        bound = np.maximum(np.where(count > 1, spread, loads) + sync, count * heaviest)
+        most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads))
+        bound = np.maximum(most + sync, count * heaviest)
         rounded = count * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
         return least

@@ -1,4 +1,4 @@
-"""Stages of one outer choice as the objective `simulated` sees them: how long each pass takes, in each way worth trying.
+"""Stages of one outer choice as the objective `simulated` sees them: how long their passes take, by way worth trying.
 
 The iteration only grows with every pass. So of the ways of a stage those remain of which no other takes as little
 forward, backward and to synchronise; each with as little recomputation as it needs.
@@ -79,10 +79,12 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
         sync = band.spread_out(way.syncs)
         fits = allowed & (load <= most) & (sync < NEVER)
-        for kept, *others in found:
-            fits &= ~(kept & (others[0] <= forward) & (others[1] <= load - forward) & (others[2] <= sync))
-        for kept, *others in found:
-            kept &= ~(fits & (forward <= others[0]) & (load - forward <= others[1]) & (sync <= others[2]))
+        for each in found:
+            fits &= ~(each[0] & (each[1] <= forward) & (each[2] <= load - forward) & (each[3] <= sync))
+        for each in found:
+            np.logical_and(
+                each[0], ~(fits & (forward <= each[1]) & (load - forward <= each[2]) & (sync <= each[3])), out=each[0]
+            )
         found.append((fits, forward, load - forward, sync, again.kind, again.layers))
     return _listed(band, found)
 
@@ -105,8 +107,9 @@ def gathered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
 
 
 def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
-    """Return the ticks of all stages; the replica with the longest transfers counts, and of several that which waits
-    longest for its activations.
+    """Return the ticks of all stages.
+
+    The replica with the longest transfers counts, and of several that which waits longest for its activations.
     """
     hops, tables = band.hops(pairs), band.tables
     entry = np.zeros_like(hops)

@@ -1,8 +1,8 @@
 """The best plan of one outer choice under the objective `simulated`: branches, bounds, and plays what is left.
 
-Stages are chosen from the first of the pipeline on. What is chosen and the bounds of `simulated_bounds` for the rest give
-a bound of all plans that begin so. Those that begin best go on first; complete ones are played in the order of their
-bounds, until a bound is no less than the best time.
+Stages are chosen from the first of the pipeline on. What is chosen and the bounds of `simulated_bounds` for the rest
+give a bound of all plans that begin so. Those that begin best go on first; complete ones are played, until no bound is
+less than the best time.
 """
 
 from __future__ import annotations

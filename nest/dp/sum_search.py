@@ -137,6 +137,7 @@ class Prepared:
 
     @property
     def incumbent(self) -> Incumbent:
+        """The best plan so far."""
         return self.engine.watch.incumbent
 
     def settle(self) -> None:

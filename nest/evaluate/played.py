@@ -11,8 +11,8 @@ import numpy as np
 
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
-from nest.errors import InvalidPlan, InvalidProblem
 from nest.cost.scale import Scale
+from nest.errors import InvalidPlan, InvalidProblem
 from nest.evaluate.verdict import Evaluation, StageFigures
 from nest.graph import LayerGraph
 from nest.pipeline import Pipeline, StageTimes

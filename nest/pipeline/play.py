@@ -7,8 +7,8 @@ from collections import deque
 from nest.cost.schedules import Schedule
 from nest.pipeline.durations import Beside, Durations
 from nest.pipeline.orders import Pass, PassKind, passes
-from nest.pipeline.times import Pipeline
 from nest.pipeline.run import Event, Run
+from nest.pipeline.times import Pipeline
 
 Arrivals = list[list[int | None]]
 """By place in the chain of chunks and by microbatch: the tick at which the input of a pass is there."""
