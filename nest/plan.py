@@ -9,12 +9,11 @@ from typing import Literal, TypeAlias
 
 from nest.errors import InvalidPlan
 from nest.graph import Layer, LayerId, Recomputed
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Recompute, Variant
 from nest.units import Number
 
 ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
-Schedule: TypeAlias = Literal["1f1b"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Plan:
     replica_stride: int
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
-    schedule: Schedule = "1f1b"
+    schedule: ScheduleName = "1f1b"
 
     @property
     def used_devices(self) -> int:

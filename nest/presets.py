@@ -8,9 +8,14 @@ cost formulas are written once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from nest.errors import InvalidProblem
+
+ScheduleName: TypeAlias = Literal["1f1b", "gpipe", "interleaved", "zb-h1"]
+"""In which order stages take their passes; see `nest.cost.schedules`."""
+
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 Arrangement: TypeAlias = Literal["replica-major", "replica-major-reversed", "stage-major"]
 """Which blocks are neighbours on the line: of one replica, in pipeline order or reversed, or of one stage."""
@@ -59,6 +64,8 @@ class Preset:
         once and the largest for every further microbatch, or ``"simulated"``, as the schedule of the plan is played.
     in_flight_capped
         Whether a stage has no more microbatches in flight than a replica has at all.
+    schedules
+        Those that the objective prices.
     """
 
     name: str
@@ -77,6 +84,7 @@ class Preset:
     collectives: Literal["levels", "groups"] = "levels"
     objective: Literal["bottleneck", "sum", "simulated"] = "bottleneck"
     in_flight_capped: bool = False
+    schedules: tuple[ScheduleName, ...] = ("1f1b",)
 
     def require_prices(self) -> None:
         """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
@@ -114,8 +122,9 @@ DEFAULT = Preset(
     collectives="groups",
     objective="sum",
     in_flight_capped=True,
+    schedules=("1f1b", "gpipe"),
 )
-SIMULATED = replace(DEFAULT, name="simulated", objective="simulated")
+SIMULATED = replace(DEFAULT, name="simulated", objective="simulated", schedules=("1f1b", "gpipe", "zb-h1"))
 PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT, SIMULATED)}
 
 

@@ -227,8 +227,11 @@ class Costs:
             quanta = size * sum(parts[:zero]) / ranks / self.quantum
             held += size * sum(parts[zero:]) - (-quanta.numerator // quanta.denominator) * self.quantum
         kept = sum((decimal(each.activation_bytes) for each in figures), Fraction(0))
-        flying = min(self.m, self.outer.stages - at)
-        return held + flying * kept + moment + decimal(self.training.overhead_bytes)
+        return held + self.flying(at) * kept + moment + decimal(self.training.overhead_bytes)
+
+    def flying(self, at: int) -> int:
+        """Return how many microbatches a stage has in flight."""
+        return min(self.m, self.outer.stages - at)
 
     def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))

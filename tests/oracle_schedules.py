@@ -7,27 +7,46 @@ starts and which plan is the best are written out again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations, pairwise, product
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate, combinations, pairwise, product
+from math import floor
 
 import oracle_default as oracle
 from oracle_default import Costs, Inner, Outer, Rounding, decimal, inner_of, inners, outer_choices, plan_of
 
+from nest.graph import Layer
 from nest.plan import Plan
 from nest.problem import Problem
 
 
 @dataclass(frozen=True)
 class Times:
-    """Ticks of both passes of a stage, transfers included, and of its synchronisation."""
+    """Ticks of both passes of a stage, transfers included, of its synchronisation, and of gradients of weights."""
 
     forward: int
     backward: int
     sync: int
+    weight: int = 0
 
 
 class Passes(Costs):
-    """Passes of the stages of one outer choice."""
+    """Passes of the stages of one outer choice and a schedule."""
+
+    def __init__(self, problem: Problem, outer: Outer, rounding: Rounding, schedule: str) -> None:
+        super().__init__(problem, outer, rounding)
+        self.schedule = schedule
+
+    def iteration(self, times: list[Times]) -> int:
+        """Return what an iteration takes, by the objective of the preset."""
+        sync, loads = max(each.sync for each in times), [each.forward + each.backward for each in times]
+        if self.problem.preset.objective == "sum":
+            return sum(loads) + (self.m - 1) * max(loads) + sync
+        return played(self.schedule, times, self.m) + sync
+
+    def flying(self, at: int) -> int:
+        """Return how many microbatches a stage has in flight."""
+        return kept(self.schedule, at, self.outer.stages, self.m)
 
     def times(self, at: int, first: int, end: int, inner: Inner) -> Times:
         """Return what a stage takes in the replica that takes longest, of several that which waits longest before."""
@@ -40,9 +59,14 @@ class Passes(Costs):
                 forward += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
             rows.append((load, forward))
         load, forward = max(rows)
-        if inner.zero == 3:
-            forward += (figures.load - load) // (2 + self.gradients)
-        return Times(forward, figures.load - forward, figures.sync)
+        exchanged = figures.load - load
+        gathered = exchanged // (2 + self.gradients) if inner.zero == 3 else 0
+        weight = sum(self._weight(layer) for layer in self.layers[first:end]) + exchanged - 2 * gathered
+        return Times(forward + gathered, figures.load - forward - gathered, figures.sync, weight)
+
+    def _weight(self, layer: Layer) -> int:
+        share = Fraction(1, 2) if layer.weight_share is None else Fraction(layer.weight_share)
+        return floor(share * self.round(decimal(layer.backward_s)))
 
     def _ahead(self, place: int, block: int) -> int:
         layer = self.layers[place]
@@ -50,26 +74,42 @@ class Passes(Costs):
         return exchanged + self.round(decimal(layer.forward_s))
 
 
-def order(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """Return the passes of a stage under 1F1B."""
+def order(schedule: str, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """Return the passes of a stage."""
     found: list[tuple[str, int]] = []
-    forward = backward = 0
+    forward = backward = weight = 0
+    room = microbatches if schedule == "gpipe" else stages - stage
     while backward < microbatches:
-        if forward < microbatches and forward - backward < stages - stage:
+        if forward < microbatches and forward - backward < room:
             found.append(("forward", forward))
             forward += 1
         else:
             found.append(("backward", backward))
             backward += 1
-    return found
+            if schedule == "zb-h1" and backward - weight > stage:
+                found.append(("weight", weight))
+                weight += 1
+    return found + [("weight", each) for each in range(weight, microbatches) if schedule == "zb-h1"]
 
 
-def played(times: list[Times], microbatches: int) -> int:
+def kept(schedule: str, stage: int, stages: int, microbatches: int) -> int:
+    """Return the most microbatches of which a stage keeps something, counted along its passes."""
+    last = "weight" if schedule == "zb-h1" else "backward"
+    steps = [{"forward": 1, last: -1}.get(kind, 0) for kind, _ in order(schedule, stage, stages, microbatches)]
+    return max(accumulate(steps))
+
+
+def played(schedule: str, times: list[Times], microbatches: int) -> int:
     """Return when the last pass ends: each pass starts when the one before it and the one that feeds it have ended."""
     stages = len(times)
-    orders = [order(at, stages, microbatches) for at in range(stages)]
+    orders = [order(schedule, at, stages, microbatches) for at in range(stages)]
     ends: dict[tuple[int, str, int], int] = {}
-    while len(ends) < 2 * stages * microbatches:
+    late = [each.weight if schedule == "zb-h1" else 0 for each in times]
+    ticks = [
+        {"forward": each.forward, "backward": each.backward - weight, "weight": weight}
+        for each, weight in zip(times, late, strict=True)
+    ]
+    while len(ends) < sum(map(len, orders)):
         for at, each in enumerate(orders):
             for place, (kind, microbatch) in enumerate(each):
                 waits = [(at, *each[place - 1])] if place else []
@@ -79,22 +119,22 @@ def played(times: list[Times], microbatches: int) -> int:
                     waits.append((at + 1, "backward", microbatch))
                 if any(one not in ends for one in waits):
                     break
-                takes = times[at].forward if kind == "forward" else times[at].backward
+                takes = ticks[at][kind]
                 ends[at, kind, microbatch] = max((ends[one] for one in waits), default=0) + takes
     return max(ends.values())
 
 
 def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, Plan]]:
     """Yield every plan that fits the memory, with what an iteration takes."""
-    for outer in outer_choices(problem):
-        costs = Passes(problem, outer, rounding)
+    for outer, schedule in product(outer_choices(problem), sorted(problem.choices.schedules)):
+        costs = Passes(problem, outer, rounding, schedule)
         for inner in combinations(range(1, len(costs.layers)), outer.stages - 1):
             cuts = list(pairwise([0, *inner, len(costs.layers)]))
             options = [list(_fitting(costs, problem, outer, at, run)) for at, run in enumerate(cuts)]
             for picked in product(*options):
                 times = [each for _, each in picked]
-                ticks = played(times, costs.m) + max(each.sync for each in times)
-                yield ticks, plan_of(problem, outer, cuts, [each for each, _ in picked])
+                plan = plan_of(problem, outer, cuts, [each for each, _ in picked])
+                yield costs.iteration(times), replace(plan, schedule=schedule)
 
 
 def _fitting(
@@ -122,8 +162,8 @@ def best(problem: Problem, rounding: Rounding) -> oracle.Best:
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> int:
     """Return what a plan takes whose blocks are where its arrangement has them."""
     outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
-    costs, times, first = Passes(problem, outer, rounding), [], 0
+    costs, times, first = Passes(problem, outer, rounding, plan.schedule), list[Times](), 0
     for at, stage in enumerate(plan.stages):
         times.append(costs.times(at, first, first + len(stage.layers), inner_of(plan, stage)))
         first += len(stage.layers)
-    return played(times, costs.m) + max(each.sync for each in times)
+    return costs.iteration(times)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
-from nest.cost.memory import in_flight, state
+from nest.cost.memory import state
+from nest.cost.schedules import Schedule, in_flight
 from nest.evaluate import Evaluation
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
@@ -71,7 +72,7 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
     layers = _layers(problem, plan, at)
     held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
     kept = sum(quanta(each.activation_bytes, per_byte) for each in held_by)
-    activations = in_flight(microbatches, len(plan.stages) - at) * kept
+    activations = in_flight(Schedule(plan.schedule), len(plan.stages), at, microbatches) * kept
     overhead = quanta(problem.training.overhead_bytes, per_byte)
     return MemoryParts(weights, gradients, optimizer, activations, left - activations - overhead, overhead)
 

@@ -34,11 +34,6 @@ def whole_for_a_moment(weights: Quanta, copies: Copies, zero: int) -> Quanta:
     return weights * ((copies.gradients if zero >= 2 else 0) + (1 if zero == 3 else 0))
 
 
-def in_flight(microbatches: int, from_end: int) -> int:
-    """Return how many microbatches the ``from_end``-th stage from the end keeps under 1F1B, of so many at all."""
-    return min(microbatches, from_end)
-
-
 def resident(parameters: Quanta, activations: Quanta, optimizer_copies: int, zero: int, degree: int) -> Quanta:
     """Return what a stage holds with one microbatch in flight.
 

@@ -18,6 +18,7 @@ from nest.dp.sum_outer import SumChoice
 from nest.dp.sum_rows import Path, SumRows
 from nest.dp.sum_search import Agenda, Prepared, SumSearch, sum_plan
 from nest.dp.watch import TimeUp, Watch
+from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import GroupedTables, Tables
 
@@ -45,13 +46,17 @@ class _Sums(Agenda):
         super().__init__(tables, watch)
         self.played = played
 
-    def engine(self, variant: Variant) -> SumSearch:
-        return _SumEngine(self.tables.of_variant(variant), self.watch, self.played)
+    @property
+    def schedules(self) -> list[ScheduleName]:
+        return sorted(self.tables.problem.choices.schedules)
+
+    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
+        return _SumEngine(self.tables.of_variant(variant), self.watch, schedule, self.played)
 
 
 class _SumEngine(SumSearch):
-    def __init__(self, tables: GroupedTables, watch: Watch, played: Incumbent) -> None:
-        super().__init__(tables, watch)
+    def __init__(self, tables: GroupedTables, watch: Watch, schedule: ScheduleName, played: Incumbent) -> None:
+        super().__init__(tables, watch, schedule)
         self.played = played
 
     def prepare(self, choice: SumChoice) -> Prepared:
@@ -64,8 +69,8 @@ class _SumChoice(Prepared):
         """Offer a plan, and play it."""
         path = super().evaluate(rows, most)
         assert isinstance(self.engine, _SumEngine)
-        taken = int(makespans(*passes_of(rows, path), self.choice.further + 1)[0]) + path.sync
-        build = partial(sum_plan, self.engine.tables, self.choice, path.cuts, path.ways)
+        taken = int(makespans(self.engine.schedule, passes_of(rows, path), self.choice.further + 1)[0]) + path.sync
+        build = partial(sum_plan, self.engine, self.choice, path.cuts, path.ways)
         self.engine.played.keep(taken, build)
         return path
 
@@ -73,9 +78,13 @@ class _SumChoice(Prepared):
 class _Played(Agenda):
     """The search by what is played."""
 
-    def engine(self, variant: Variant) -> SumSearch:
+    @property
+    def schedules(self) -> list[ScheduleName]:
+        return sorted(self.tables.problem.choices.schedules)
+
+    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
         tables = self.tables.of_variant(variant)
-        return SumSearch(tables, self.watch, SimulatedBounds(tables))
+        return SumSearch(tables, self.watch, schedule, SimulatedBounds(tables, schedule))
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
         prepared = engine.prepare(choice)

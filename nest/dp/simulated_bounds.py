@@ -1,13 +1,9 @@
 """Bounds of what the stages of one outer choice have before them and behind them, under the objective `simulated`.
 
-By `nest.cost.schedules.least_by_wait` 1F1B takes, for each stage that has ``c`` forward passes to do until its first
-gradient,
-
-    ``before + m * load + max(0, after - c * forward)``,
-
-``before`` and ``after`` being the loads of the other stages. It grows with all of them but for ``forward``. So for the
-stages from a layer on the least of its maximum, as if nothing was before them, follows from the end of the pipeline
-on, with the least sum of loads in the place of ``after``; what is before adds to it. Likewise from the first stage on.
+By `nest.dp.schedules` an iteration takes, for each stage, ``before + own + max(0, after - ahead * forward)``. That grows
+with all of them but for ``forward``. So for the stages from a layer on the least of its maximum, as if nothing was before
+them, follows from the end of the pipeline on, with the least that the others pass on in the place of ``after``; what is
+before adds to it. Likewise from the first stage on.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nest.dp.schedules import Pace
 from nest.dp.simulated_rows import Stages
 from nest.units import NEVER, Ints
 
@@ -27,9 +24,9 @@ class Rest:
     Attributes
     ----------
     loads
-        Sum of the loads.
+        Sum of what the stages pass on.
     span
-        Of 1F1B, but for what is on the other side.
+        Of an iteration, but for what is on the other side.
     sync
         Largest synchronisation.
     """
@@ -53,33 +50,28 @@ class Rest:
         return cls.of(np.array([at]), (zero, zero, zero), layers)
 
 
-def waits(forward: Ints, load: Ints, microbatches: int, from_end: int) -> Ints:
-    """Return what the bound by wait has besides the sum of all loads: ``(m - 1) * load - c * forward``."""
-    return (microbatches - 1) * load - (min(microbatches, from_end) - 1) * forward
-
-
-def suffixes(steps: list[Stages], microbatches: int) -> list[Rest]:
+def suffixes(steps: list[Stages], pace: Pace) -> list[Rest]:
     """Return the bounds of no stage, the last one, the last two, ... from each layer on, for their places."""
     layers = len(steps[0].begins) - 1
     found = [Rest.nothing(layers, layers)]
     for from_end, stages in enumerate(steps, start=1):
-        after, load = found[-1], stages.load
+        after, passing = found[-1], pace.passing(stages)
         later = after.loads[stages.end]
-        own = load * microbatches + np.maximum(0, later - (min(microbatches, from_end) - 1) * stages.forward)
-        span = np.maximum(own, load + after.span[stages.end])
+        own = pace.own(stages, from_end) + np.maximum(0, later - pace.ahead(from_end) * stages.forward)
+        span = np.maximum(own, passing + after.span[stages.end])
         sync, ok = np.maximum(stages.sync, after.sync[stages.end]), later < NEVER
-        found.append(Rest.of(stages.first[ok], ((load + later)[ok], span[ok], sync[ok]), layers))
+        found.append(Rest.of(stages.first[ok], ((passing + later)[ok], span[ok], sync[ok]), layers))
     return found
 
 
-def prefixes(steps: list[Stages], microbatches: int) -> list[Rest]:
+def prefixes(steps: list[Stages], pace: Pace) -> list[Rest]:
     """Return the bounds of no stage, the first, the first two, ... before each layer; ``steps`` are from the end."""
     layers = len(steps[0].begins) - 1
     found = [Rest.nothing(layers, 0)]
-    for stages in reversed(steps):
-        before, load = found[-1], stages.load
+    for from_end, stages in reversed(list(enumerate(steps, start=1))):
+        before = found[-1]
         sooner = before.loads[stages.first]
-        span = np.maximum(before.span[stages.first], sooner + microbatches * load)
+        span = np.maximum(before.span[stages.first], sooner + pace.own(stages, from_end))
         sync, ok = np.maximum(stages.sync, before.sync[stages.first]), sooner < NEVER
-        found.append(Rest.of(stages.end[ok], ((sooner + load)[ok], span[ok], sync[ok]), layers))
+        found.append(Rest.of(stages.end[ok], ((sooner + pace.passing(stages))[ok], span[ok], sync[ok]), layers))
     return found

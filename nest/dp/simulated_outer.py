@@ -1,4 +1,4 @@
-"""Lower bounds of outer choices under the objective `simulated`: of what 1F1B takes, whatever the cuts."""
+"""Lower bounds of outer choices under the objective `simulated`, whatever the cuts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from nest.dp.sum_outer import SumBounds, SumChoice
+from nest.presets import ScheduleName
+from nest.tables import GroupedTables
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Floats, Ints
@@ -18,9 +20,16 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
 class SimulatedBounds(SumBounds):
     """Lower bounds for one variant.
 
+    Parameters
+    ----------
+    tables
+        The variant's tables.
+    schedule
+        Of the plans.
+
     Notes
     -----
-    The first microbatch passes all stages twice, so that an iteration takes the sum of the loads at least. By
+    GPipe takes no less than `sum` says, and ZB-H1 no less than the work of any stage. Of 1F1B more can be said. The first microbatch passes all stages twice, so that an iteration takes the sum of the loads at least. By
     `nest.cost.schedules.least_by_load` it takes ``before + m * load`` for each stage, with the loads of those before.
     If none of these exceeds ``V``, each stage takes an ``m``-th of what the stages before it leave of ``V`` at most: so
     ``S`` stages take ``V * (1 - (1 - 1 / m) ** S)`` at most.
@@ -32,6 +41,10 @@ class SimulatedBounds(SumBounds):
     ``T <= (V - T) * Q + hop * (1 - r) * R + excess * max c / a``, ``Q`` being the sum of ``1 / a``, ``R`` that of
     ``c / a``.
     """
+
+    def __init__(self, tables: GroupedTables, schedule: ScheduleName = "1f1b") -> None:
+        super().__init__(tables)
+        self.schedule = schedule
 
     @cached_property
     def parts(self) -> list[tuple[float, float]]:
@@ -78,13 +91,18 @@ class SimulatedBounds(SumBounds):
         A tick more of any load makes the iteration longer by a tick at least, so that what is said there of loads and
         synchronisation together holds here as well; but not of the heaviest stage alone.
         """
+        if self.schedule == "gpipe":
+            return super().objective(stages, further, hops, exchanged, types)
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
         count = 1.0 + further
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         spread = loads / -np.expm1(stages * np.log1p(-1 / np.maximum(count, 1 + 1e-9)))
-        most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads))
+        if self.schedule == "zb-h1":
+            most, sync = count * loads / stages, np.where(count >= stages, sync, 0.0)
+        else:
+            most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads))
         bound = np.maximum(most + sync, count * heaviest)
         rounded = count * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
@@ -92,17 +110,22 @@ class SimulatedBounds(SumBounds):
 
     def filled(self, choice: SumChoice, better_than: int) -> int:
         """Return the bound of one choice by what its stages hold; it may be less where none is better."""
-        if self.total >= better_than:
+        if self.schedule == "gpipe":
+            return super().filled(choice, better_than)
+        total = 0 if self.schedule == "zb-h1" else self.total
+        if total >= better_than:
             return better_than
         most = min((better_than - 1) // (choice.further + 1), LONGEST)
         key = choice.stages, choice.replicas
         if self._slowest.get(key, 0) <= most:
             self._slowest[key] = self.slowest(choice, most)
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else max(self.total, (choice.further + 1) * slowest)
+        return NEVER if slowest > LONGEST else max(total, (choice.further + 1) * slowest)
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
         """Return the bound of one choice, from the places of its stages."""
+        if self.schedule == "gpipe":
+            return super().refined(choice, sites)
         hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nest.dp.makespans import Played
 from nest.dp.sum_rows import Path, Step, SumRows, Way
 from nest.tables import GroupedBand
 from nest.tables.grouped import Pair
@@ -27,8 +28,9 @@ class Stages:
     ----------
     begins
         Where those that begin with layer 0, 1, ... begin, and where the last of them end.
-    end, forward, backward, sync
-        Layer after the last one; ticks of both passes, transfers included, and of the synchronisation.
+    end, forward, backward, weight, sync
+        Layer after the last one; ticks of both passes, transfers included, of the part of the backward pass that takes
+        gradients of weights, and of the synchronisation.
     option, kind, count
         How each shards, a place in `SumRows.ways`, and what how many layers recompute; see `Way`.
     """
@@ -37,6 +39,7 @@ class Stages:
     end: Ints
     forward: Ints
     backward: Ints
+    weight: Ints
     sync: Ints
     option: Ints
     kind: Ints
@@ -55,7 +58,7 @@ class Stages:
     def kept(self, mask: np.ndarray) -> Stages:
         """Return those that a mask picks."""
         begins = np.concatenate([[0], np.cumsum(mask)])[self.begins]
-        names = ("end", "forward", "backward", "sync", "option", "kind", "count")
+        names = ("end", "forward", "backward", "weight", "sync", "option", "kind", "count")
         return Stages(begins, *(getattr(self, name)[mask] for name in names))
 
 
@@ -64,6 +67,25 @@ class _Sums(NamedTuple):
 
     forward: Ints
     both: Ints
+    weight: Ints
+
+
+class _Way(NamedTuple):
+    """Stages in one way to shard: which are worth trying, and what each takes; see `Stages`."""
+
+    kept: np.ndarray
+    forward: Ints
+    backward: Ints
+    weight: Ints
+    sync: Ints
+    kind: Ints
+    count: Ints
+
+    def beats(self, other: _Way) -> np.ndarray:
+        """Return where no pass takes longer than in another way, nor the synchronisation."""
+        rest, others = self.backward - self.weight, other.backward - other.weight
+        better: np.ndarray = self.kept & (self.forward <= other.forward) & (self.sync <= other.sync)
+        return better & (rest <= others) & (self.weight <= other.weight)
 
 
 def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
@@ -72,30 +94,29 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     admitted = rows.masks.at(step.role, step.start, rows.stride)
     allowed = band.valid if admitted is None else band.valid & admitted
     allowed = allowed & (sums.both <= most)
-    found: list[tuple[np.ndarray, Ints, Ints, Ints, Ints, Ints]] = []
+    found: list[_Way] = []
     for way in rows.ways(step.site.holders):
         own, again = band.sums(way.extra), band.recomputation(way.option, step.flying, allowed)
         forward = sums.forward + gathered(band, way.option, own)
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
-        sync = band.spread_out(way.syncs)
+        weight, sync = sums.weight + scattered(band, way.option, own), band.spread_out(way.syncs)
         fits = allowed & (load <= most) & (sync < NEVER)
+        added = _Way(fits, forward, load - forward, weight, sync, again.kind, again.layers)
         for each in found:
-            fits &= ~(each[0] & (each[1] <= forward) & (each[2] <= load - forward) & (each[3] <= sync))
+            np.logical_and(added.kept, ~each.beats(added), out=added.kept)
         for each in found:
-            np.logical_and(
-                each[0], ~(fits & (forward <= each[1]) & (load - forward <= each[2]) & (sync <= each[3])), out=each[0]
-            )
-        found.append((fits, forward, load - forward, sync, again.kind, again.layers))
+            np.logical_and(each.kept, ~added.beats(each), out=each.kept)
+        found.append(added)
     return _listed(band, found)
 
 
-def _listed(band: GroupedBand, found: list[tuple[np.ndarray, Ints, Ints, Ints, Ints, Ints]]) -> Stages:
+def _listed(band: GroupedBand, found: list[_Way]) -> Stages:
     """Return the stages of all ways as a list, by their first layer."""
-    first, column, way = np.nonzero(np.stack([each[0] for each in found], axis=-1))
-    values = [np.stack([each[at] for each in found], axis=-1)[first, column, way] for at in range(1, 6)]
+    first, column, way = np.nonzero(np.stack([each.kept for each in found], axis=-1))
+    values = [np.stack([each[at] for each in found], axis=-1)[first, column, way] for at in range(1, 7)]
     begins = np.searchsorted(first, np.arange(band.tables.layers + 1))
-    forward, backward, sync, kind, count = values
-    return Stages(begins, first + column + 1, forward, backward, sync, way, kind, count)
+    forward, backward, weight, sync, kind, count = values
+    return Stages(begins, first + column + 1, forward, backward, weight, sync, way, kind, count)
 
 
 def gathered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
@@ -104,6 +125,11 @@ def gathered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
         return np.zeros_like(exchanged)
     parts: Ints = exchanged // (2 + band.tables.times("gradients"))
     return parts
+
+
+def scattered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
+    """Return what goes with the gradients of weights: what types 2 and 3 exchange, but for gathering twice."""
+    return exchanged - 2 * gathered(band, option, exchanged)
 
 
 def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
@@ -117,22 +143,23 @@ def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
         received = tables.hops(there)[:-1, None] + np.zeros_like(hops)
         slowest = received + tables.hops(back)[np.minimum(band.end, tables.layers)] == hops
         entry = np.where(slowest, np.maximum(entry, received), entry)
-    return _Sums(band.sums(tables.forward) + entry, band.work + hops)
+    return _Sums(band.sums(tables.forward) + entry, band.work + hops, band.sums(tables.weight))
 
 
-def passes_of(rows: SumRows, path: Path) -> tuple[Ints, Ints]:
-    """Return the ticks of both passes of each stage of a plan, as rows of one pipeline."""
-    forward, loads = [], []
+def passes_of(rows: SumRows, path: Path) -> Played:
+    """Return the ticks of the passes of each stage of a plan, as rows of one pipeline."""
+    found = []
     for at, way in enumerate(path.ways):
         step, first = rows.steps[len(path.ways) - 1 - at], path.cuts[at]
         column = path.cuts[at + 1] - first - 1
         band, stages = rows.band, rows.stage(step)
-        option = rows.ways(step.site.holders)[int(stages.option[first, column])]
-        own = gathered(band, way.option, band.sums(option.extra))
-        forward.append(int(_sums(band, step.site.pairs).forward[first, column] + own[first, column]))
-        loads.append(int(stages.load[first, column]))
-    ahead = np.array([forward], dtype=np.int64)
-    return ahead, np.array([loads], dtype=np.int64) - ahead
+        own = band.sums(rows.ways(step.site.holders)[int(stages.option[first, column])].extra)
+        sums, load = _sums(band, step.site.pairs), stages.load[first, column]
+        forward = (sums.forward + gathered(band, way.option, own))[first, column]
+        weight = (sums.weight + scattered(band, way.option, own))[first, column]
+        found.append((forward, load - forward, weight))
+    forward, backward, weight = np.array(found, dtype=np.int64).T[:, None, :]
+    return Played(forward, backward, weight)
 
 
 def way_of(rows: SumRows, step: Step, stages: Stages, at: int) -> Way:

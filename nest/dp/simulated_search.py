@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 
 from nest.dp.incumbent import Incumbent
-from nest.dp.makespans import makespans
-from nest.dp.simulated_bounds import Rest, prefixes, suffixes, waits
+from nest.dp.makespans import Played, makespans
+from nest.dp.schedules import Pace
+from nest.dp.simulated_bounds import Rest, prefixes, suffixes
 from nest.dp.simulated_rows import Stages, stages_at, way_of
 from nest.dp.sum_rows import Step, SumRows
 from nest.dp.sum_search import Prepared, sum_plan
@@ -36,9 +37,9 @@ class Begun:
     bound
         No plan that begins so takes less.
     end, before
-        Layer with which the next stage begins; sum of the loads so far.
+        Layer with which the next stage begins; sum of what the stages so far pass on.
     span, wait, sync
-        The bound by load so far, the largest of `waits`, the largest synchronisation.
+        Their own bound, the largest of `Pace.waits`, the largest synchronisation.
     chosen
         A column for each stage: a place in its `Stages`.
     """
@@ -78,11 +79,12 @@ class PlayedChoice:
     def __init__(self, prepared: Prepared) -> None:
         self.prepared, self.choice = prepared, prepared.choice
         self.microbatches = prepared.choice.further + 1
+        self.pace = Pace(prepared.engine.schedule, prepared.choice.stages, self.microbatches)
         most = min((self.incumbent.objective - 1) // self.microbatches, LONGEST - 1)
         deepest = prepared.engine.tables.deepest_within(max(most, 0))
         self.rows: SumRows = prepared.at_depth(max(1, deepest))
         self.steps = self._stages(most)
-        self.after = suffixes(self.steps, self.microbatches)
+        self.after = suffixes(self.steps, self.pace)
         self.bound = min(int(self.after[-1].span[0]) + int(self.after[-1].sync[0]), NEVER)
 
     @property
@@ -121,7 +123,7 @@ class PlayedChoice:
 
     def _leave_out(self) -> None:
         """Leave out the stages through which no plan passes that could be better."""
-        before, kept = prefixes(self.steps, self.microbatches), list[Stages]()
+        before, kept = prefixes(self.steps, self.pace), list[Stages]()
         for from_end, stages in enumerate(self.steps, start=1):
             sooner, after = before[len(self.steps) - from_end], self.after[from_end - 1]
             kept.append(stages.kept(self._through(stages, from_end, sooner, after) < self.incumbent.objective))
@@ -129,13 +131,14 @@ class PlayedChoice:
 
     def _through(self, stages: Stages, from_end: int, before: Rest, after: Rest) -> Ints:
         """Return a bound of the plans that have a stage in one place."""
-        load, sooner, later = stages.load, before.loads[stages.first], after.loads[stages.end]
-        total = sooner + np.minimum(later, NEVER - 1) + load
+        passing, own = self.pace.passing(stages), self.pace.own(stages, from_end)
+        sooner, later = before.loads[stages.first], after.loads[stages.end]
+        total = np.minimum(sooner, NEVER - 1) + np.minimum(np.minimum(later, NEVER - 1) + passing, NEVER)
         possible = (sooner < NEVER) & (later < NEVER) & (total < NEVER)
         total = np.where(possible, total, 0)
-        total += np.maximum(waits(stages.forward, load, self.microbatches, from_end), 0)
+        total += np.maximum(self.pace.waits(stages, from_end), 0)
         sooner = np.where(possible, sooner, 0)
-        span = np.where(possible, np.maximum(self.microbatches * load, load + after.span[stages.end]), 0)
+        span = np.where(possible, np.maximum(own, passing + after.span[stages.end]), 0)
         most = np.maximum.reduce([total, sooner + span, np.where(possible, before.span[stages.first], 0)])
         sync = np.maximum.reduce([stages.sync, before.sync[stages.first], after.sync[stages.end]])
         return np.where(possible & (most < NEVER), np.minimum(most, NEVER) + np.where(possible, sync, 0), NEVER)
@@ -154,11 +157,11 @@ class PlayedChoice:
         counts = stages.begins[begun.end + 1] - first
         parent = np.repeat(np.arange(len(begun)), counts)
         chosen = np.arange(len(parent)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        end, forward, load = stages.end[chosen], stages.forward[chosen], stages.load[chosen]
+        end = stages.end[chosen]
         before = begun.before[parent]
-        span = np.maximum(begun.span[parent], before + self.microbatches * load)
-        wait = np.maximum(begun.wait[parent], waits(forward, load, self.microbatches, from_end))
-        before, sync = before + load, np.maximum(begun.sync[parent], stages.sync[chosen])
+        span = np.maximum(begun.span[parent], before + self.pace.own(stages, from_end)[chosen])
+        wait = np.maximum(begun.wait[parent], self.pace.waits(stages, from_end)[chosen])
+        before, sync = before + self.pace.passing(stages)[chosen], np.maximum(begun.sync[parent], stages.sync[chosen])
         total = np.minimum(before + np.minimum(after.loads[end], NEVER - 1), NEVER)
         least = np.maximum.reduce([span, total + wait, before + np.minimum(after.span[end], NEVER - 1)])
         bound = np.minimum(least, NEVER) + np.maximum(sync, np.minimum(after.sync[end], NEVER - 1))
@@ -170,9 +173,10 @@ class PlayedChoice:
         """Play complete plans, and offer the best to the incumbent."""
         steps = list(reversed(self.steps))
         columns = list(enumerate(complete.chosen.T))
-        forward = np.stack([steps[at].forward[chosen] for at, chosen in columns], axis=1)
-        backward = np.stack([steps[at].backward[chosen] for at, chosen in columns], axis=1)
-        taken = makespans(forward, backward, self.microbatches) + complete.sync
+        passes = (
+            np.stack([getattr(steps[at], name)[chosen] for at, chosen in columns], axis=1) for name in Played._fields
+        )
+        taken = makespans(self.pace.schedule, Played(*passes), self.microbatches) + complete.sync
         if (taken < complete.bound).any():
             raise AssertionError("a bound is above what was played")
         best = int(np.argmin(taken))
@@ -183,4 +187,4 @@ class PlayedChoice:
         for stages, step, at in zip(steps, reversed(self.rows.steps), chosen, strict=True):
             cuts.append(int(stages.end[at]))
             ways.append(way_of(self.rows, step, stages, at))
-        self.incumbent.keep(ticks, partial(sum_plan, self.prepared.engine.tables, self.choice, cuts, ways))
+        self.incumbent.keep(ticks, partial(sum_plan, self.prepared.engine, self.choice, cuts, ways))

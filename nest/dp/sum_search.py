@@ -22,6 +22,7 @@ from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant
 from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
+from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables
 from nest.tables.grouped import Site
@@ -45,7 +46,14 @@ class Agenda:
         self._heap: list[tuple[int, int, Callable[[int], None]]] = []
         self._count = 0
         for variant in tables.fitting:
-            self.add(least_of_variant(tables, variant), partial(self._open, variant))
+            for schedule in self.schedules:
+                self.add(least_of_variant(tables, variant), partial(self._open, variant, schedule))
+
+    @property
+    def schedules(self) -> list[ScheduleName]:
+        """Those to try: GPipe takes as long as 1F1B by `sum`, and never less memory."""
+        allowed = self.tables.problem.choices.schedules
+        return ["1f1b"] if "1f1b" in allowed else sorted(allowed)
 
     def settle(self) -> None:
         """Do what is left, until no bound can win."""
@@ -66,17 +74,17 @@ class Agenda:
         self._count += 1
         heapq.heappush(self._heap, (bound, self._count, step))
 
-    def engine(self, variant: Variant) -> SumSearch:
-        """Return what settles the outer choices of a variant."""
-        return SumSearch(self.tables.of_variant(variant), self.watch)
+    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
+        """Return what settles the outer choices of a variant and a schedule."""
+        return SumSearch(self.tables.of_variant(variant), self.watch, schedule)
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
         """Enter a choice with what its stages see."""
         prepared = engine.prepare(choice)
         self.add(max(bound, prepared.bound), lambda _: prepared.settle())
 
-    def _open(self, variant: Variant, _: int) -> None:
-        engine = self.engine(variant)
+    def _open(self, variant: Variant, schedule: ScheduleName, _: int) -> None:
+        engine = self.engine(variant, schedule)
         for choices in sum_choices(engine.bounds):
             self.watch.total += len(choices)
             self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
@@ -104,12 +112,21 @@ class SumSearch:
         Of the variant.
     watch
         Of the search.
+    schedule
+        Of its plans.
     bounds
         Of the objective; those of `sum` where none are given.
     """
 
-    def __init__(self, tables: GroupedTables, watch: Watch, bounds: SumBounds | None = None) -> None:
-        self.tables, self.watch, self.bounds = tables, watch, bounds or SumBounds(tables)
+    def __init__(
+        self,
+        tables: GroupedTables,
+        watch: Watch,
+        schedule: ScheduleName = "1f1b",
+        bounds: SumBounds | None = None,
+    ) -> None:
+        self.tables, self.watch, self.schedule = tables, watch, schedule
+        self.bounds = bounds or SumBounds(tables)
         self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
 
     def prepare(self, choice: SumChoice) -> Prepared:
@@ -182,7 +199,7 @@ class Prepared:
         steps = tuple(
             Step(
                 self.sites[-position],
-                tables.flying(choice.replicas, position),
+                tables.flying(choice.replicas, position, choice.stages, self.engine.schedule),
                 role,
                 int(starts[-position]) if tables.filters.by_place else 0,
             )
@@ -201,7 +218,7 @@ class Prepared:
         if path is None:
             raise AssertionError("a plan keeps this cap")
         objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path.cuts, path.ways))
+        self.incumbent.keep(objective, partial(sum_plan, self.engine, self.choice, path.cuts, path.ways))
         return path
 
     def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
@@ -230,12 +247,13 @@ class Prepared:
         return best
 
 
-def sum_plan(tables: GroupedTables, choice: SumChoice, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
+def sum_plan(engine: SumSearch, choice: SumChoice, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
     """Place the stages of a plan, and name their layers; ``cuts`` are ``[0, cut, ..., layers]``."""
+    tables = engine.tables
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     runs = zip(pairwise(cuts), starts.tolist(), ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement)
+    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule)
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:

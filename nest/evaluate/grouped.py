@@ -22,8 +22,9 @@ from nest.cost.exchanges import (
     sync_left,
 )
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, whole_for_a_moment
+from nest.cost.memory import state, whole_for_a_moment
 from nest.cost.scale import Scale
+from nest.cost.schedules import Schedule, in_flight
 from nest.evaluate.rules import priced_sharding
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Pass, Recomputed
@@ -271,7 +272,8 @@ class _Stage:
         working = [walk.quanta(each.working_bytes) for each in held_by]
         moment = max(self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True))
         overhead = walk.quanta(walk.problem.training.overhead_bytes)
-        return held + in_flight(microbatches, stages - self.at) * kept + moment + overhead
+        flying = in_flight(Schedule(walk.plan.schedule), stages, self.at, microbatches)
+        return held + flying * kept + moment + overhead
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""

@@ -52,7 +52,8 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         return Evaluation(scale, None, (), tuple(violations))
     placement = list(placement_violations(problem, plan))
     violations += placement
-    if plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
+    priced = plan.schedule in problem.preset.schedules
+    if not priced or plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
         return Evaluation(scale, None, (), tuple(violations))
     priced = grouped_figures if problem.preset.collectives == "groups" else levelled_figures
     figures = tuple(priced(problem, plan, graph, scale))
@@ -74,7 +75,7 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
     each = -(-microbatches // plan.replicas)
     if problem.preset.objective == "simulated":
         pipeline = Pipeline(stage_times(problem, plan, scale, figures), each)
-        return simulate(pipeline, Schedule("1f1b")).makespan + sync, sync
+        return simulate(pipeline, Schedule(plan.schedule)).makespan + sync, sync
     if problem.preset.objective == "sum":
         return summed(sum(stage.load for stage in figures), load, each, sync), sync
     return iteration(load, microbatches, plan.replicas, len(figures), sync), sync

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -20,16 +19,13 @@ from nest.plan import Plan
 from nest.problem import Problem
 from nest.units import Number
 
-WEIGHT_SHARE = 0.5
-"""Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
-
 
 def pipeline_of(
     problem: Problem,
     plan: Plan,
     evaluation: Evaluation,
     *,
-    weight_share: float = WEIGHT_SHARE,
+    weight_share: float | None = None,
     overlapped: bool = False,
 ) -> Pipeline:
     """Return the pipeline of one replica, whose stages take what they take in the slowest replica.
@@ -43,7 +39,8 @@ def pipeline_of(
     evaluation
         The judge's, of this plan.
     weight_share
-        Part of the backward pass of the layers that takes gradients of weights; only ZB-H1 sees it.
+        Part of the backward pass of each layer that takes gradients of weights, instead of what the layers say; only
+        ZB-H1 sees it.
     overlapped
         See `Pipeline`.
 
@@ -54,7 +51,7 @@ def pipeline_of(
     InvalidProblem
         If ``weight_share`` is no part.
     """
-    if not 0 <= weight_share <= 1:
+    if not 0 <= (weight_share or 0) <= 1:
         raise InvalidProblem("weight share", f"{weight_share}", "give a number from 0 to 1")
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
@@ -66,7 +63,7 @@ def pipeline_of(
 
 
 def stage_times(
-    problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float = WEIGHT_SHARE
+    problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float | None = None
 ) -> tuple[StageTimes, ...]:
     """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
     graph = problem.graphs[plan.variant]
@@ -96,7 +93,7 @@ class _Judged:
     first: int
     end: int
 
-    def times(self, weight_share: float) -> StageTimes:
+    def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         receive, gradient = self._transfers(recompute)
@@ -104,11 +101,16 @@ class _Judged:
         return StageTimes(
             forward=self.figures.forward - receive + gathered,
             backward=layers + self.figures.sharding - gathered,
-            weight=int(layers * Fraction(weight_share)) + scattered,
+            weight=self._weight(weight_share) + scattered,
             recompute=recompute,
             receive=receive,
             receive_gradient=gradient,
         )
+
+    def _weight(self, share: float | None) -> int:
+        layers = self.graph.layers[self.first : self.end]
+        given = layers if share is None else [replace(layer, weight_share=share) for layer in layers]
+        return sum(map(self.scale.weight_ticks, given))
 
     def _ticks(self, name: str) -> int:
         layers = self.graph.layers[self.first : self.end]

@@ -17,7 +17,7 @@ from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
+    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``schedule``, ``sharding``, ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
     if not problem.admits(plan.variant):
         yield Violation("variant", f"{plan.variant} is not among the allowed ones")
@@ -29,6 +29,8 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("replicas", f"{plan.replicas} replicas, allowed are {sorted(choices.replicas)}")
     if choices.stages is not None and len(plan.stages) not in choices.stages:
         yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
+    if plan.schedule not in choices.schedules:
+        yield Violation("schedule", f"{plan.schedule!r}, allowed are {', '.join(sorted(choices.schedules))}")
     for at, stage in enumerate(plan.stages):
         yield from _sharding_violations(problem, plan, at)
         if what := _wrong_recompute(problem, plan, stage, last=at + 1 == len(plan.stages)):

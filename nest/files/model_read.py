@@ -227,6 +227,7 @@ def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> 
             *(_recomputed(each) for each in row.recomputed),
             *filter(None, (_converted(name, row, each) for each in again)),
         ),
+        None if row.weight_share is UNSET else row.weight_share,
     )
 
 

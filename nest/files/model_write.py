@@ -17,7 +17,9 @@ Graphs: TypeAlias = Mapping[Variant, LayerGraph]
 Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
-Figures: TypeAlias = tuple[float, float, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...]]
+Figures: TypeAlias = tuple[
+    float, float, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...], float | None
+]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
 Costs: TypeAlias = tuple[Figures, ...]
@@ -92,6 +94,7 @@ def _costs(graph: LayerGraph) -> list[Figures]:
             layer.working_bytes,
             layer.collectives,
             layer.recomputed,
+            layer.weight_share,
         )
         for layer in graph.layers
     ]
@@ -162,7 +165,7 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
 
 
 def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
-    forward, backward, parameters, activations, experts, working, collectives, recomputed = costs
+    forward, backward, parameters, activations, experts, working, collectives, recomputed, weight_share = costs
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
@@ -172,6 +175,8 @@ def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
     more: Values = {"expert_parameter_bytes": size(experts)} if experts else {}
     if working:
         more["working_bytes"] = size(working)
+    if weight_share is not None:
+        more["weight_share"] = weight_share
     if sent is not None:
         more["output_bytes"] = size(sent)
     if collectives:

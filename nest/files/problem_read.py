@@ -94,6 +94,7 @@ def _choices(table: ChoicesTable) -> Choices:
         zero_degree=_allowed(table.zero_degree, "zero_degree"),
         recompute=table.recompute,
         stage_recompute=_kinds(_renamed(table)),
+        schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 
 

@@ -103,6 +103,8 @@ def choice_values(choices: Choices) -> Values:
         values["sequence"] = choices.sequence
     if choices.stage_recompute is not None:
         values["stage_recompute"] = [each for each in RECOMPUTE if each in choices.stage_recompute]
+    if choices.schedules != {"1f1b"}:
+        values["schedules"] = sorted(choices.schedules)
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
 
 

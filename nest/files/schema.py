@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
-from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, ZERO_ADVICE
+from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, SCHEDULE_ADVICE, ZERO_ADVICE
 from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
     MOST_LAYERS,
@@ -24,6 +24,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
+from nest.presets import ScheduleName
 from nest.problem import MOST_COPIES
 
 SCHEMA = "nest.problem/1"
@@ -43,6 +44,9 @@ RecomputeKinds: TypeAlias = Annotated[
     Literal["any", "none", "selective", "full"]
     | Annotated[list[Literal["none", "selective", "full"]], Meta(min_length=1)],
     Meta(description=RECOMPUTE_ADVICE),
+]
+ScheduleNames: TypeAlias = Annotated[
+    ScheduleName | Annotated[list[ScheduleName], Meta(min_length=1)], Meta(description=SCHEDULE_ADVICE)
 ]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
@@ -121,6 +125,7 @@ class ChoicesTable(Table):
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
     stage_recompute: RecomputeKinds = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
+    schedules: ScheduleNames = "1f1b"
 
 
 class LayerRun(Table):
@@ -180,7 +185,8 @@ class RecomputedTable(Table):
 class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
-    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise.
+    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``weight_share`` the
+    part of ``backward_s`` that takes gradients of weights.
     """
 
     forward_s: Seconds
@@ -191,6 +197,7 @@ class CostRow(VariantKeys, kw_only=True):
     expert_parameter_bytes: Bytes = 0
     working_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
+    weight_share: Part | UnsetType = UNSET
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
         default_factory=list
     )

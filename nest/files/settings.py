@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, ZERO_ADVICE, parse_allowed, parse_recompute, parse_zero
+from nest.files.allowed import ADVICE, SCHEDULE_ADVICE, ZERO_ADVICE, parse_allowed, parse_recompute, parse_schedules, parse_zero
 from nest.files.words import meant, show
 from nest.problem import Problem
 
@@ -60,5 +60,6 @@ PARSERS: Mapping[str, Parser] = {
     "zero": (parse_zero, ZERO_ADVICE),
     "zero_degree": (parse_allowed, ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
+    "schedules": (parse_schedules, SCHEDULE_ADVICE),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
 }

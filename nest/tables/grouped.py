@@ -15,10 +15,11 @@ import numpy as np
 from nest.constraints import Filters
 from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Part, axis_group, sync_left
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, whole_for_a_moment
+from nest.cost.memory import state, whole_for_a_moment
 from nest.cost.scale import Scale
+from nest.cost.schedules import Schedule, in_flight
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
@@ -113,6 +114,11 @@ class GroupedTables:
         layers = self.graph.layers
         sets = [tuple(each for each in layer.collectives if each.when == "forward") for layer in layers]
         return self._ticks([layer.forward_s for layer in layers]) + self._collectives(sets)
+
+    @cached_property
+    def weight(self) -> Ints:
+        """Ticks of each layer's gradients of weights."""
+        return np.array([self.scale.weight_ticks(layer) for layer in self.graph.layers], dtype=np.int64)
 
     def _repeating(self, kind: Again) -> Repeating:
         """Return what the layers take that recompute in one way, and of the others what they take anyway."""
@@ -259,9 +265,14 @@ class GroupedTables:
         """Return how many bytes are exchanged for each byte of weights."""
         return self.copies.gradients if part == "gradients" else 1
 
-    def flying(self, replicas: int, from_end: int) -> int:
-        """Return how many microbatches the ``from_end``-th stage from the end has in flight."""
-        return in_flight(-(-self.microbatches // replicas), from_end)
+    def flying(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> int:
+        """Return how many microbatches the ``from_end``-th stage from the end has in flight.
+
+        Under 1F1B, which never has more than any other schedule, the number of stages makes no difference.
+        """
+        all_stages = max(stages, from_end)
+        each = -(-self.microbatches // replicas)
+        return in_flight(Schedule(schedule), all_stages, all_stages - from_end, each)
 
     def least_held(self, replicas: Ints) -> Ints:
         """Quanta of weights, gradients and optimizer that each layer adds to a stage at least: a row for each number.
