@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from functools import partial
 
-import numpy as np
 import oracle_default as oracle
 import oracle_schedules as schedules
 import pytest
@@ -14,13 +11,12 @@ from random_default import Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 
 from nest.cost.schedules import Schedule
-from nest.dp.makespans import makespans
 from nest.dp.simulated_outer import SimulatedBounds
 from nest.dp.sum_outer import sum_choices
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate, pipeline_of, sync_of
-from nest.pipeline import Pipeline, StageTimes, simulate
-from nest.presets import DEFAULT, SIMULATED
+from nest.pipeline import simulate
+from nest.presets import DEFAULT, SIMULATED, ScheduleName
 from nest.problem import Problem
 from nest.result import Result, Status
 from nest.solve import solve
@@ -80,31 +76,19 @@ def test_price_of_a_plan(seed: int) -> None:
     assert rounding.doubtful or expected == verdict.objective_ticks, f"{show_problem(problem)}\n{show_plan(plan)}"
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_many_pipelines_at_once(seed: int) -> None:
-    """Pipelines played as waves take what they take event by event."""
-    rng = random.Random(seed)
-    stages, microbatches, most = rng.randint(1, 7), rng.randint(1, 20), rng.choice([1, 3, 100])
-    times = np.array([[[rng.randint(0, most) for _ in range(stages)] for _ in range(9)] for _ in range(2)])
-    found = makespans(*times, microbatches).tolist()
-    for ticks, forward, backward in zip(found, *times.tolist(), strict=True):
-        pipeline = Pipeline(tuple(map(StageTimes, forward, backward)), microbatches)
-        assert simulate(pipeline, Schedule("1f1b")).makespan == ticks
-        assert schedules.played(list(map(partial(schedules.Times, sync=0), forward, backward)), microbatches) == ticks
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_bounds_of_outer_choices(seed: int) -> None:
+@pytest.mark.parametrize("schedule", SIMULATED.schedules)
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
     """No plan takes less than the bounds of its outer choice say."""
-    problem = random_problem(seed, LARGER).with_preset(SIMULATED)
-    plans = [random_plan(at, problem) for at in range(60)]
+    problem = random_problem(seed, LARGER).with_preset(SIMULATED).with_choices(schedules=frozenset({schedule}))
+    plans = [replace(random_plan(at, problem), schedule=schedule) for at in range(60)]
     try:
         judged = [(evaluate(problem, plan), plan) for plan in plans]
     except InvalidProblem:
         return
     tables = Tables.of(problem)
     for variant in tables.fitting:
-        bounds = SimulatedBounds(tables.of_variant(variant))
+        bounds = SimulatedBounds(tables.of_variant(variant), schedule)
         for choices in sum_choices(bounds):
             for at in range(len(choices)):
                 choice = choices[at]

@@ -16,7 +16,6 @@ from nest.graph import Layer
 from nest.problem import Problem
 from nest.units import EXACT_LIMIT, HARD_LIMIT, LONGEST, Number, TimeScale, byte_scale, finest_exponent
 
-
 WEIGHT_SHARE = 0.5
 """Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
 

@@ -4,10 +4,10 @@ For each stage, ``before`` and ``after`` being sums of what stages before and be
 
     ``before + own + max(0, after - ahead * forward)``.
 
-1F1B passes on loads, ``own`` is ``m * load`` and ``ahead`` is ``min(m, S - i) - 1``: `nest.cost.schedules.least_by_wait`.
-GPipe takes ``sum of loads + (m - 1) * (largest forward + largest backward pass)``, so that ``ahead`` is 0. ZB-H1 passes
-on forward passes and gradients of inputs. Before the last of the latter stage ``i`` has done all forward passes and
-``max(0, m - 1 - i)`` gradients of weights, and none of these before its first gradient is there.
+1F1B passes on loads, ``own`` is ``m * load`` and ``ahead`` is ``min(m, S - i) - 1`` (see `least_by_wait`, `nest.cost`).
+GPipe takes ``sum of loads + (m - 1) * (largest forward + largest backward pass)``, so that ``ahead`` is 0. ZB-H1
+passes on forward passes and gradients of inputs. Before the last of the latter stage ``i`` has done all forward passes
+and ``max(0, m - 1 - i)`` gradients of weights, and none of these before its first gradient is there.
 """
 
 from __future__ import annotations

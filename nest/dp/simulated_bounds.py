@@ -1,9 +1,9 @@
 """Bounds of what the stages of one outer choice have before them and behind them, under the objective `simulated`.
 
-By `nest.dp.schedules` an iteration takes, for each stage, ``before + own + max(0, after - ahead * forward)``. That grows
-with all of them but for ``forward``. So for the stages from a layer on the least of its maximum, as if nothing was before
-them, follows from the end of the pipeline on, with the least that the others pass on in the place of ``after``; what is
-before adds to it. Likewise from the first stage on.
+By `nest.dp.schedules` an iteration takes, for each stage, ``before + own + max(0, after - ahead * forward)``. That
+grows with all of them but for ``forward``. So for the stages from a layer on the least of its maximum, as if nothing
+was before them, follows from the end of the pipeline on, with the least that the others pass on in the place of
+``after``; what is before adds to it. Likewise from the first stage on.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class SimulatedBounds(SumBounds):
 
     Notes
     -----
-    GPipe takes no less than `sum` says, and ZB-H1 no less than the work of any stage. Of 1F1B more can be said. The first microbatch passes all stages twice, so that an iteration takes the sum of the loads at least. By
+    GPipe takes no less than `sum` says, and ZB-H1 no less than the work of any stage. Of 1F1B more can be said. The
+    first microbatch passes all stages twice, so that an iteration takes the sum of the loads at least. By
     `nest.cost.schedules.least_by_load` it takes ``before + m * load`` for each stage, with the loads of those before.
     If none of these exceeds ``V``, each stage takes an ``m``-th of what the stages before it leave of ``V`` at most: so
     ``S`` stages take ``V * (1 - (1 - 1 / m) ** S)`` at most.
@@ -93,10 +94,11 @@ class SimulatedBounds(SumBounds):
         """
         if self.schedule == "gpipe":
             return super().objective(stages, further, hops, exchanged, types)
-        loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
+        loads: Floats = self.total + hops[0].astype(np.float64)
+        sync = exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
-        count = 1.0 + further
+        count: Floats = 1.0 + further.astype(np.float64)
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         spread = loads / -np.expm1(stages * np.log1p(-1 / np.maximum(count, 1 + 1e-9)))
         if self.schedule == "zb-h1":

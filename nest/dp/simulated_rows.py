@@ -79,7 +79,7 @@ class _Way(NamedTuple):
     weight: Ints
     sync: Ints
     kind: Ints
-    count: Ints
+    repeats: Ints
 
     def beats(self, other: _Way) -> np.ndarray:
         """Return where no pass takes longer than in another way, nor the synchronisation."""

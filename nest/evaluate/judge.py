@@ -52,8 +52,11 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         return Evaluation(scale, None, (), tuple(violations))
     placement = list(placement_violations(problem, plan))
     violations += placement
-    priced = plan.schedule in problem.preset.schedules
-    if not priced or plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
+    if (
+        plan.schedule not in problem.preset.schedules
+        or plan.replicas < 1
+        or any(violation.rule == "devices" for violation in placement)
+    ):
         return Evaluation(scale, None, (), tuple(violations))
     priced = grouped_figures if problem.preset.collectives == "groups" else levelled_figures
     figures = tuple(priced(problem, plan, graph, scale))

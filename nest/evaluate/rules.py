@@ -17,7 +17,7 @@ from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``schedule``, ``sharding``, ``recompute``."""
+    """Yield violations of what a plan chooses, from ``variant`` and ``schedule`` to ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
     if not problem.admits(plan.variant):
         yield Violation("variant", f"{plan.variant} is not among the allowed ones")

@@ -13,7 +13,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.explain import Explanation
-from nest.files.allowed import SCHEDULE_ADVICE
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
@@ -22,7 +21,7 @@ from nest.files.origin import Origin, OriginTable, Provenance, origin_document, 
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
 from nest.plan import Plan, Sharding, ShardingKind, Stage
-from nest.presets import Arrangement, ScheduleName
+from nest.presets import SCHEDULES, Arrangement, ScheduleName
 from nest.problem import Variant
 from nest.result import Result
 
@@ -65,7 +64,7 @@ class PlanFile(Table):
     replicas: Count
     replica_stride: Count
     arrangement: Annotated[Arrangement, Meta(description='"replica-major", "replica-major-reversed" or "stage-major"')]
-    schedule: Annotated[ScheduleName, Meta(description=SCHEDULE_ADVICE)]
+    schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
     problem: Annotated[OriginTable, Meta(description="a table with a run, or the file of a problem")] | UnsetType = (

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, SCHEDULE_ADVICE, ZERO_ADVICE, parse_allowed, parse_recompute, parse_schedules, parse_zero
+from nest.files.allowed import (
+    ADVICE,
+    SCHEDULE_ADVICE,
+    ZERO_ADVICE,
+    parse_allowed,
+    parse_recompute,
+    parse_schedules,
+    parse_zero,
+)
 from nest.files.words import meant, show
 from nest.problem import Problem
 
