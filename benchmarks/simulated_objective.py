@@ -1,6 +1,6 @@
 """How often the best plan by simulated time beats the best by `sum`, by how much, and how long it takes to find.
 
-    python benchmarks/simulated_objective.py [--problems COUNT] [--runs] [--limit SECONDS]
+    python benchmarks/simulated_objective.py [--problems COUNT] [--runs] [--schedules NAMES] [--limit SECONDS]
 
 Random problems are those of the tests, a chain of a few layers on a few devices each. Runs are models on clusters.
 """
@@ -17,8 +17,9 @@ from statistics import mean
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.families import Hyperparameters, from_hyperparameters
+from nest.files.allowed import parse_schedules
 from nest.hardware import cluster_named
-from nest.presets import DEFAULT, SIMULATED
+from nest.presets import DEFAULT, SIMULATED, ScheduleName
 from nest.problem import Problem
 from nest.result import Result
 from nest.runs import Run, problem_of
@@ -27,6 +28,7 @@ from nest.solve import solve
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from random_default import Size, random_problem
 
+ONE: frozenset[ScheduleName] = frozenset({"1f1b"})
 SMALL = Size(layers=7, devices=16, levels=3, variants=1, batch=24)
 
 RUNS = (
@@ -58,15 +60,19 @@ RUNS = (
 )
 
 
-def compared(problem: Problem, limit_s: float | None) -> tuple[int, Result, float, float] | None:
+def compared(
+    problem: Problem, limit_s: float | None, names: frozenset[ScheduleName]
+) -> tuple[int, Result, float, float] | None:
     """Return the simulated time of the best plan by `sum`, the best by simulation, and the seconds both took."""
     begin = time.perf_counter()
     plan = solve(problem.with_preset(DEFAULT), time_limit_s=limit_s).plan
     middle = time.perf_counter()
-    played = problem.with_preset(SIMULATED)
+    played = problem.with_preset(SIMULATED).with_choices(schedules=names)
     found = solve(played, time_limit_s=limit_s)
     end = time.perf_counter()
     ticks = None if plan is None else evaluate(played, plan).objective_ticks
+    if found.plan is not None and names != ONE:
+        print(f"{problem.name}: {found.plan.schedule}, {len(found.plan.stages)} stages")
     return None if ticks is None else (ticks, found, middle - begin, end - middle)
 
 
@@ -81,7 +87,7 @@ def on_random(count: int) -> None:
     gains, seconds, feasible = list[float](), list[float](), 0
     for problem in random_problems(count):
         try:
-            found = compared(problem, None)
+            found = compared(problem, None, ONE)
         except InvalidProblem:
             continue
         if found is None or found[1].objective_ticks is None:
@@ -95,13 +101,13 @@ def on_random(count: int) -> None:
     print(f"seconds for each: {mean(seconds):.3f} on average, {max(seconds):.3f} at most")
 
 
-def on_runs(limit_s: float, only: str) -> None:
+def on_runs(limit_s: float, only: str, names: frozenset[ScheduleName]) -> None:
     """Print the same for runs of models."""
     for name, hyperparameters, cluster, batch in RUNS:
         if only not in name:
             continue
         run = Run(from_hyperparameters(hyperparameters), cluster_named(cluster), hyperparameters.seq, batch)
-        found = compared(problem_of(run).problem, limit_s)
+        found = compared(problem_of(run).problem, limit_s, names)
         if found is None or found[1].objective_ticks is None or found[1].bound_ticks is None:
             print(f"{name} on {cluster}, batch {batch}: no plan within {limit_s} s")
             continue
@@ -121,10 +127,11 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=300)
     parser.add_argument("--runs", action="store_true", help="runs instead of random problems")
     parser.add_argument("--only", default="", help="runs whose name has this in it")
+    parser.add_argument("--schedules", default="1f1b", help="allowed ones of the search by simulation, with commas")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solve of a run")
     asked = parser.parse_args()
     if asked.runs:
-        on_runs(asked.limit, asked.only)
+        on_runs(asked.limit, asked.only, parse_schedules(asked.schedules))
     else:
         on_random(asked.problems)
 
