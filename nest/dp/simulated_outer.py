@@ -84,6 +84,32 @@ class SimulatedBounds(SumBounds):
             best = np.maximum(best, found)
         return best
 
+    def putting_off(self, stages: Ints, microbatches: Floats, work: Floats) -> Floats:
+        """Return the same of ZB-H1, for the work of all stages without what sharding exchanges.
+
+        What stage ``i`` passes on is its work less its gradients of weights, of which it has done ``m - 1 - i`` of ``m``
+        when it has passed on all (`nest.dp.schedules`). So it is ``T + (m - 1) * work - i * weight - c * forward``, with
+        the sum ``T`` of what all pass on. What is exchanged besides adds nothing that a stage could save, as long as
+        ``S <= m``.
+        """
+        weight, layers = self.tables.weight.astype(np.float64), self.tables.work.astype(np.float64)
+        passed, place = work - weight.sum(), np.arange(int(stages.max(initial=1)))
+        there = place < stages[:, None]
+        ahead = np.where(there, np.minimum(stages[:, None] - place, microbatches[:, None]) - 1, 0)
+        later, some, best = np.where(there, place, 0), layers > 0, passed
+        for part, excess in self.parts:
+            late_part = float(np.quantile(weight[some] / layers[some], 0.75))
+            late_excess = float(np.maximum(weight - late_part * layers, 0).sum())
+            rest = microbatches[:, None] - 1 - later * late_part - ahead * part
+            usable = ((rest > 0) | ~there).all(axis=1) & (stages <= microbatches)
+            each = np.where(there & (rest > 0), 1 / np.where(rest > 0, rest, 1), 0.0)
+            late = (1 - part) * self.longest_hop * (ahead * each)[:, 1:].sum(axis=1)
+            late += excess * (ahead * each).max(axis=1) + late_excess * (later * each).max(axis=1)
+            total = each.sum(axis=1)
+            found = passed + np.maximum(work - late, 0) / np.where(usable & (total > 0), total, np.inf)
+            best = np.maximum(best, found)
+        return best
+
     def objective(
         self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
     ) -> Ints:
@@ -94,7 +120,8 @@ class SimulatedBounds(SumBounds):
         """
         if self.schedule == "gpipe":
             return super().objective(stages, further, hops, exchanged, types)
-        loads: Floats = self.total + hops[0].astype(np.float64)
+        work: Floats = self.total + hops[0].astype(np.float64)
+        loads = work
         sync = exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
@@ -106,6 +133,8 @@ class SimulatedBounds(SumBounds):
         else:
             most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads))
         bound = np.maximum(most + sync, count * heaviest)
+        if self.schedule == "zb-h1":
+            bound = np.maximum(bound, self.putting_off(stages, count, work))
         rounded = count * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
