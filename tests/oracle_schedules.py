@@ -13,7 +13,8 @@ from itertools import accumulate, combinations, pairwise, product
 from math import floor
 
 import oracle_default as oracle
-from oracle_default import Costs, Inner, Outer, Rounding, decimal, inner_of, inners, outer_choices, plan_of
+from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of
+from oracle_groups import decimal
 
 from nest.graph import Layer
 from nest.plan import Plan

@@ -87,16 +87,18 @@ class SimulatedBounds(SumBounds):
     def putting_off(self, stages: Ints, microbatches: Floats, work: Floats) -> Floats:
         """Return the same of ZB-H1, for the work of all stages without what sharding exchanges.
 
-        What stage ``i`` passes on is its work less its gradients of weights, of which it has done ``m - 1 - i`` of ``m``
-        when it has passed on all (`nest.dp.schedules`). So it is ``T + (m - 1) * work - i * weight - c * forward``, with
-        the sum ``T`` of what all pass on. What is exchanged besides adds nothing that a stage could save, as long as
-        ``S <= m``.
+        What stage ``i`` passes on is its work less its gradients of weights, of which it has done ``m - 1 - i`` of
+        ``m`` when it has passed on all (`nest.dp.schedules`). That makes ``T + (m - 1) * work - i * weight - c *
+        forward``, with the sum ``T`` of what all pass on. What is exchanged besides adds nothing that a stage could save, as long
+        as ``S <= m``.
         """
         weight, layers = self.tables.weight.astype(np.float64), self.tables.work.astype(np.float64)
-        passed, place = work - weight.sum(), np.arange(int(stages.max(initial=1)))
+        passed: Floats = work - weight.sum()
+        place = np.arange(int(stages.max(initial=1)))
         there = place < stages[:, None]
         ahead = np.where(there, np.minimum(stages[:, None] - place, microbatches[:, None]) - 1, 0)
-        later, some, best = np.where(there, place, 0), layers > 0, passed
+        later, some = np.where(there, place, 0), layers > 0
+        best: Floats = passed
         for part, excess in self.parts:
             late_part = float(np.quantile(weight[some] / layers[some], 0.75))
             late_excess = float(np.maximum(weight - late_part * layers, 0).sum())
