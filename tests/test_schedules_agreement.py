@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from random_default import Size, random_plan
 from random_problems import show_plan, show_problem
 from random_schedules import SMALL, scheduled_problem
 
+from nest.cli import run
 from nest.cost.schedule import summed
 from nest.cost.schedules import Schedule, bubble, in_flight
 from nest.dp.makespans import Played, makespans
@@ -22,7 +24,7 @@ from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
 from nest.pipeline import Pipeline, StageTimes, simulate
 from nest.presets import DEFAULT, PAPER, SIMULATED, Preset, ScheduleName
-from nest.problem import Problem
+from nest.problem import Choices, Problem
 from nest.result import Result, Status
 from nest.solve import solve
 
@@ -78,8 +80,8 @@ def test_price_of_a_plan(seed: int) -> None:
         plan.schedule not in problem.choices.schedules
     )
     if problem.preset is SIMULATED:
-        run = simulate(pipeline_of(problem, plan, verdict), Schedule(plan.schedule))
-        assert run.makespan + sync_of(problem, verdict) == verdict.objective_ticks
+        played = simulate(pipeline_of(problem, plan, verdict), Schedule(plan.schedule))
+        assert played.makespan + sync_of(problem, verdict) == verdict.objective_ticks
     rounding = oracle.Rounding(verdict.scale.time.exponent)
     expected = schedules.price(problem, plan, rounding)
     assert rounding.doubtful or expected == verdict.objective_ticks, f"{show_problem(problem)}\n{show_plan(plan)}"
@@ -97,8 +99,8 @@ def test_many_pipelines_at_once(seed: int, name: ScheduleName) -> None:
     found = makespans(name, Played(forward, rest + weight, weight), microbatches).tolist()
     rows = zip(found, forward.tolist(), (rest + weight).tolist(), weight.tolist(), strict=True)
     for ticks, *row in rows:
-        run = simulate(Pipeline(tuple(map(StageTimes, *row)), microbatches), Schedule(name))
-        assert run.makespan == ticks
+        played = simulate(Pipeline(tuple(map(StageTimes, *row)), microbatches), Schedule(name))
+        assert played.makespan == ticks
         times = [schedules.Times(ahead, back, 0, late) for ahead, back, late in zip(*row, strict=True)]
         assert schedules.played(name, times, microbatches) == ticks
     for at in range(stages):
@@ -163,3 +165,20 @@ def test_schedules_and_shares_in_files(tmp_path: Path) -> None:
     plan = replace(random_plan(1, problem), schedule="zb-h1")
     write_plan(plan, tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json").schedule == "zb-h1"
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The objective and the schedules that are asked for are those of the answer."""
+    problem = replace(scheduled_problem(7, SMALL), choices=Choices(), preset=DEFAULT)
+    problem = replace(problem, cluster=replace(problem.cluster, hbm_bytes=10**15))
+    write_problem(problem, tmp_path / "problem.toml")
+    asked = ["solve", str(tmp_path / "problem.toml"), "--json", "--objective", "simulated", "--set"]
+    for schedule in ("1f1b", "gpipe", "zb-h1"):
+        assert run([*asked, f"schedules={schedule}"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        expected = solve(problem.with_preset(SIMULATED).with_choices(schedules=frozenset({schedule})))
+        assert answer["objective_ticks"] == expected.objective_ticks
+        assert answer["plan"]["schedule"] == schedule
+    assert run([*asked, "schedules=interleaved"]) == 2
+    assert "interleaved" in capsys.readouterr().err
+    assert run([*asked[:3], "--preset", "paper", "--objective", "simulated"]) == 2

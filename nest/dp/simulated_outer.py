@@ -88,9 +88,9 @@ class SimulatedBounds(SumBounds):
         """Return the same of ZB-H1, for the work of all stages without what sharding exchanges.
 
         What stage ``i`` passes on is its work less its gradients of weights, of which it has done ``m - 1 - i`` of
-        ``m`` when it has passed on all (`nest.dp.schedules`). That makes ``T + (m - 1) * work - i * weight - c *
-        forward``, with the sum ``T`` of what all pass on. What is exchanged besides adds nothing that a stage could save, as long
-        as ``S <= m``.
+        ``m`` when it has passed on all (`nest.dp.schedules`). With the sum ``T`` of what all pass on that makes
+        ``T + (m - 1) * work - i * weight - c * forward``. What is exchanged besides adds nothing that a stage could
+        save, as long as ``S <= m``.
         """
         weight, layers = self.tables.weight.astype(np.float64), self.tables.work.astype(np.float64)
         passed: Floats = work - weight.sum()
