@@ -100,6 +100,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "recomputed": [_recomputed(stage) for stage in plan.stages],
         "zero": sorted({stage.sharding.zero for stage in plan.stages}),
         "layers": [len(stage.layers) for stage in plan.stages],
+        **({"technologies": list(plan.technologies)} if plan.technologies else {}),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -14,12 +14,14 @@ from nest import __version__
 from nest.certificate import Outcome, Verdict, check
 from nest.constraints import Filters
 from nest.cost.scale import scale_of
-from nest.errors import InvalidProblem, SolverUnavailable
+from nest.errors import InvalidProblem, OutOfScope, SolverUnavailable
 from nest.evaluate import Violation, evaluate
+from nest.milp.space import require_scope
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status
 from nest.solve import Disagreement
+from nest.technologies import affordable, why_none_affordable
 from nest.units import HARD_LIMIT, TimeScale
 
 
@@ -113,7 +115,7 @@ def certify(
     Disagreement
         If one prover refutes what another proves.
     """
-    require(provers)
+    require(provers, problem)
     evaluation = evaluate(problem, plan)
     if evaluation.objective_ticks is not None:
         plan = plan.with_figures(evaluation.loads_s, evaluation.memory_bytes)
@@ -137,7 +139,7 @@ def certify_result(
 
     An answer that is unknown claims nothing: the certificate is undecided and no prover is asked.
     """
-    require(provers)
+    require(provers, problem)
     if result.plan is not None:
         return certify(problem, result.plan, provers=provers, time_limit_s=time_limit_s)
     certificate = Certificate(Finding.UNDECIDED, scale_of(problem).time, problem.time_unit_s)
@@ -154,7 +156,8 @@ def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = No
     Disagreement
         If a prover refutes what the solver claims to have proven: a fault of ours.
     """
-    provers = ("checker", "cpsat") if Filters(problem).coupling else ("checker",)
+    tied = bool(Filters(problem).coupling) and _covers(problem)
+    provers = ("checker", "cpsat") if tied else ("checker",)
     certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
     if certificate.finding is Finding.REFUTED and result.status in (Status.OPTIMAL, Status.INFEASIBLE):
         claim = "infeasible" if result.objective_ticks is None else f"optimal with {result.objective_ticks} ticks"
@@ -163,13 +166,25 @@ def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = No
     return certificate
 
 
-def require(provers: Sequence[str]) -> None:
-    """Raise `InvalidProblem` if a prover is unknown or cannot be loaded, naming it."""
+def require(provers: Sequence[str], problem: Problem | None = None) -> None:
+    """Raise `InvalidProblem` if a prover is unknown, cannot be loaded or does not cover a problem, naming it."""
     for name in provers:
         if name not in PROVERS:
             raise InvalidProblem("--with", f"{name!r} is no prover", f"choose from {', '.join(PROVERS)}")
         if name in MODELS:
             _model_solver(name)
+        if name in MODELS and problem is not None and not _covers(problem):
+            what = f"prover {name!r} does not cover preset {problem.preset.name!r}"
+            raise InvalidProblem("--with", what, "use checker")
+
+
+def _covers(problem: Problem) -> bool:
+    """Whether the provers that solve a model of the whole problem cover it."""
+    try:
+        require_scope(problem)
+    except OutOfScope:
+        return False
+    return True
 
 
 def _ask(problem: Problem, certificate: Certificate, provers: Sequence[str], time_limit_s: float | None) -> Certificate:
@@ -222,12 +237,13 @@ def _settled(verdict: Verdict) -> str:
     ways = {
         "no faster than with fewer replicas": verdict.by_replicas,
         "too slow on average": verdict.by_mean,
+        "without the memory": verdict.by_memory,
         "too slow at the nearest levels": verdict.by_levels,
         "closed": len(verdict.closed),
         "not settled": verdict.choices - verdict.settled,
     }
     parts = [f"{count} {way}" for way, count in ways.items() if count]
-    return f"{verdict.choices} choices of variant, stages and replicas: {', '.join(parts) or 'nothing to rule out'}"
+    return f"{verdict.choices} outer choices: {', '.join(parts) or 'nothing to rule out'}"
 
 
 MODELS = {"cpsat": "solve_cpsat", "pyomo": "solve_pyomo"}
@@ -269,5 +285,38 @@ def _model_solver(name: str) -> Callable[..., Any]:
     return solver
 
 
-PROVERS: Mapping[str, Prover] = {"checker": _checker, **{name: partial(_model, name) for name in MODELS}}
+def _everywhere(prover: Prover, problem: Problem, value: int, time_limit_s: float | None) -> Proof:
+    """Ask a prover once, or for each choice of what the links are, as far as the budget reaches.
+
+    No choice is left out for being no better than another: the proof does not rest on that.
+    """
+    if not problem.cluster.menus:
+        return prover(problem, value, time_limit_s)
+    found = affordable(problem)
+    if not found:
+        reason = why_none_affordable(problem)
+        return Proof("budget", __version__, Outcome.PROVEN, None, 0.0, {}, reason)
+    each_s = None if time_limit_s is None else time_limit_s / len(found)
+    return _together([prover(problem.built(each.technologies), value, each_s) for each in found])
+
+
+def _together(proofs: Sequence[Proof]) -> Proof:
+    """Return what a prover found about all choices of what the links are: a bound on all is the least of theirs."""
+    outcomes = [proof.outcome for proof in proofs]
+    worst = next((each for each in (Outcome.REFUTED, Outcome.UNDECIDED) if each in outcomes), Outcome.PROVEN)
+    at = outcomes.index(worst)
+    bounds = [proof.bound_ticks for proof in proofs if proof.bound_ticks is not None]
+    silent = any(proof.bound_ticks is None and proof.outcome is not Outcome.PROVEN for proof in proofs)
+    return replace(
+        proofs[at],
+        bound_ticks=None if silent else min(bounds, default=None),
+        wall_s=sum(proof.wall_s for proof in proofs),
+        detail=f"{len(proofs)} choices of technologies, one of them: {proofs[at].detail}",
+    )
+
+
+PROVERS: Mapping[str, Prover] = {
+    "checker": partial(_everywhere, _checker),
+    **{name: partial(_everywhere, partial(_model, name)) for name in MODELS},
+}
 """Provers by name."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import gcd, inf
 
 import numpy as np
@@ -13,6 +16,48 @@ from nest.units import Ints, Number
 
 PLAIN_LINK, PLAIN_LIBRARY = "ideal", "any"
 """Kind of links and library of a cluster that names none, as in `nest.cost.links`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Technology:
+    """What the links of a level may be: one entry of its menu.
+
+    Parameters
+    ----------
+    name
+        By which plans name it.
+    bandwidth_bytes_per_s, latency_s, link, pair_bytes_per_s, in_network_reduction
+        Of a level with such links, see `Level`.
+    price_per_device
+        What it costs for each device of the cluster, in any unit that all menus share.
+
+    Raises
+    ------
+    InvalidProblem
+        If it has no name, or a figure is out of range.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    price_per_device: Number = 0
+    link: str = PLAIN_LINK
+    pair_bytes_per_s: float | None = None
+    in_network_reduction: bool = False
+
+    def __post_init__(self) -> None:
+        where = f"technology {self.name!r}"
+        if not self.name:
+            raise InvalidProblem("technology", "no name", "give one, by which plans name it")
+        _check_link(where, self)
+        if not 0 <= self.price_per_device < inf:
+            raise InvalidProblem(f"{where}.price_per_device", f"{self.price_per_device!r}", "give a number from 0")
+
+    def no_slower(self, other: Technology) -> bool:
+        """Whether it is as good as another at least, whatever crosses the level."""
+        alike = (self.link, self.in_network_reduction) == (other.link, other.in_network_reduction)
+        faster = self.bandwidth_bytes_per_s >= other.bandwidth_bytes_per_s and self.latency_s <= other.latency_s
+        return alike and faster and (self.pair_bytes_per_s or inf) >= (other.pair_bytes_per_s or inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +82,9 @@ class Level:
         None where a pair has the whole bandwidth.
     in_network_reduction
         Whether collectives let the switches of the level add (SHARP).
+    alternatives
+        The menu: what the links may be, where that is to be chosen. The figures of the level are those of one of them;
+        `menu` makes such a level.
     """
 
     fanout: int
@@ -46,6 +94,47 @@ class Level:
     link: str = PLAIN_LINK
     pair_bytes_per_s: float | None = None
     in_network_reduction: bool = False
+    alternatives: tuple[Technology, ...] = ()
+
+    @classmethod
+    def menu(cls, fanout: int, alternatives: Sequence[Technology], name: str = "") -> Level:
+        """Return a level whose links are to be chosen; until then its figures are those of the first technology."""
+        first = alternatives[0]
+        return cls(fanout, first.bandwidth_bytes_per_s, first.latency_s, name, alternatives=tuple(alternatives)).of(
+            first
+        )
+
+    def of(self, technology: Technology) -> Level:
+        """Return the level with such links."""
+        return replace(
+            self,
+            bandwidth_bytes_per_s=technology.bandwidth_bytes_per_s,
+            latency_s=technology.latency_s,
+            link=technology.link,
+            pair_bytes_per_s=technology.pair_bytes_per_s,
+            in_network_reduction=technology.in_network_reduction,
+        )
+
+    def widened(self, factor: float) -> Level:
+        """Return the level with so many times the bandwidth, and its menu alike."""
+        menu = tuple(
+            replace(each, bandwidth_bytes_per_s=each.bandwidth_bytes_per_s * factor) for each in self.alternatives
+        )
+        return replace(self, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor, alternatives=menu)
+
+    def named(self, name: str) -> Technology | None:
+        """Return the technology of this name on the menu, if there is one."""
+        return next((each for each in self.alternatives if each.name == name), None)
+
+    def extreme(self, *, slow: bool) -> Level:
+        """Return the level with the worst bandwidth and latency of its menu together, or with the best."""
+        if not self.alternatives:
+            return self
+        speeds = [each.bandwidth_bytes_per_s for each in self.alternatives]
+        delays = [each.latency_s for each in self.alternatives]
+        speed, delay = (min(speeds), max(delays)) if slow else (max(speeds), min(delays))
+        plain = replace(self.of(self.alternatives[0]), alternatives=())
+        return replace(plain, bandwidth_bytes_per_s=speed, latency_s=delay)
 
 
 @dataclass(frozen=True)
@@ -67,12 +156,14 @@ class Cluster:
     library
         The software that runs collectives, by name; ``any`` has every algorithm and takes no time to start.
         `nest.cost.links` has the libraries.
+    technologies
+        Names of what the links are at the levels with a menu, innermost first; none until that is chosen.
 
     Raises
     ------
     InvalidProblem
-        If a figure is out of range, or there are more devices than places under the levels, or fewer although the
-        cluster is not partial.
+        If a figure is out of range, there are more devices than places under the levels, or fewer although the
+        cluster is not partial, or a menu and the figures of its level do not go together.
     """
 
     devices: int
@@ -81,6 +172,7 @@ class Cluster:
     name: str = ""
     partial: bool = False
     library: str = PLAIN_LIBRARY
+    technologies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -90,12 +182,10 @@ class Cluster:
         _check_positive("cluster.hbm_bytes", self.hbm_bytes)
         for at, level in enumerate(self.levels):
             _check_positive(f"cluster.levels[{at}].fanout", level.fanout)
-            _check_positive(f"cluster.levels[{at}].bandwidth_bytes_per_s", level.bandwidth_bytes_per_s)
-            if not 0 <= level.latency_s < inf:
-                raise InvalidProblem(f"cluster.levels[{at}].latency_s", f"{level.latency_s!r}", "give 0 s or more")
-            if level.pair_bytes_per_s is not None:
-                _check_positive(f"cluster.levels[{at}].pair_bytes_per_s", level.pair_bytes_per_s)
+            _check_link(f"cluster.levels[{at}]", level)
+            _check_menu(f"cluster.levels[{at}]", level)
         self._check_places()
+        self._check_technologies()
 
     @cached_property
     def group_sizes(self) -> tuple[int, ...]:
@@ -114,6 +204,50 @@ class Cluster:
             least = min(least, level.bandwidth_bytes_per_s)
             bandwidths.append(least)
         return tuple(bandwidths)
+
+    @property
+    def menus(self) -> tuple[Level, ...]:
+        """Levels with a menu, innermost first."""
+        return tuple(level for level in self.levels if level.alternatives)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is still to be chosen what the links of some level are."""
+        return bool(self.menus) and not self.technologies
+
+    def combinations(self) -> Iterator[tuple[Technology, ...]]:
+        """Yield everything that may be chosen: a technology for each level with a menu."""
+        return product(*(level.alternatives for level in self.menus))
+
+    def named(self, names: Sequence[str]) -> tuple[Technology, ...] | None:
+        """Return the technologies of these names, one for each level with a menu; None where they are not on it."""
+        if len(names) != len(self.menus):
+            return None
+        found = [level.named(name) for level, name in zip(self.menus, names, strict=True)]
+        return tuple(each for each in found if each is not None) if None not in found else None
+
+    def price(self, technologies: Sequence[Technology]) -> Fraction:
+        """Return what a choice costs: the prices for a device, at all levels, times the devices of the cluster."""
+        return self.devices * sum((Fraction(repr(each.price_per_device)) for each in technologies), Fraction(0))
+
+    def built(self, technologies: Sequence[Technology]) -> Cluster:
+        """Return the cluster with a choice made."""
+        chosen = iter(technologies)
+        levels = tuple(level.of(next(chosen)) if level.alternatives else level for level in self.levels)
+        return replace(self, levels=levels, technologies=tuple(each.name for each in technologies))
+
+    def corners(self, *, slow: bool) -> tuple[Cluster, ...]:
+        """Return clusters one of which is no faster (no slower) than any choice, at the level that decides.
+
+        Each has one technology at one level, and the worst (best) figures of the menus at the others. Which choice was
+        made plays no part.
+        """
+        around = [level.extreme(slow=slow) for level in self.levels]
+        return tuple(
+            replace(self, levels=(*around[:at], around[at].of(each), *around[at + 1 :]), technologies=())
+            for at, level in enumerate(self.levels)
+            for each in level.alternatives
+        ) or (self,)
 
     @cached_property
     def period(self) -> int:
@@ -143,6 +277,15 @@ class Cluster:
             level += low // size != high // size
         return level
 
+    def _check_technologies(self) -> None:
+        """Refuse a choice that is not on the menus, or not what the figures of the levels are."""
+        if not self.technologies:
+            return
+        found = self.named(self.technologies)
+        if found is None or any(level != level.of(each) for level, each in zip(self.menus, found, strict=True)):
+            what = f"{', '.join(self.technologies)} is not what the levels have"
+            raise InvalidProblem("cluster.technologies", what, "leave it out, or let Cluster.built make the choice")
+
     def _check_places(self) -> None:
         places = self.group_sizes[-1]
         if places == self.devices or (self.partial and places > self.devices):
@@ -154,6 +297,26 @@ class Cluster:
         raise InvalidProblem(
             "cluster.levels", f"fan-outs {fanouts} make {places} places for {self.devices} devices", remedy
         )
+
+
+def _check_link(where: str, links: Level | Technology) -> None:
+    """Refuse bandwidths and latencies that are none."""
+    _check_positive(f"{where}.bandwidth_bytes_per_s", links.bandwidth_bytes_per_s)
+    if not 0 <= links.latency_s < inf:
+        raise InvalidProblem(f"{where}.latency_s", f"{links.latency_s!r}", "give 0 s or more")
+    if links.pair_bytes_per_s is not None:
+        _check_positive(f"{where}.pair_bytes_per_s", links.pair_bytes_per_s)
+
+
+def _check_menu(where: str, level: Level) -> None:
+    """Refuse a menu with a name twice, and one that lacks what the level has."""
+    names = [each.name for each in level.alternatives]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidProblem(f"{where}.alternatives", f"{twice!r} is there twice", "give each its own name")
+    if names and all(level != level.of(each) for each in level.alternatives):
+        remedy = "give it those of one of them, as Level.menu does"
+        raise InvalidProblem(f"{where}.alternatives", "the level has the figures of none of them", remedy)
 
 
 def _check_positive(where: str, value: Number) -> None:

@@ -104,6 +104,8 @@ class Layer:
         What the devices of a stage exchange for it in its two passes.
     recomputed
         What it may compute again, each kind at most once; nothing where a layer keeps all in any case.
+    tied_bytes
+        Bytes among the weights, not those of experts, that are a copy of the graph's `LayerGraph.table`.
     weight_share
         Part of ``backward_s`` that takes gradients of weights, for schedules that put them off; None where not known.
     """
@@ -118,6 +120,7 @@ class Layer:
     working_bytes: Number = 0
     collectives: tuple[Collective, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
+    tied_bytes: Number = 0
     weight_share: float | None = None
 
     def again(self, kind: str) -> Recomputed | None:
@@ -140,15 +143,25 @@ class LayerGraph:
 
     Use `LayerGraph.sort` when the order is not known.
 
+    Parameters
+    ----------
+    layers, edges
+        See there.
+    table
+        The layer whose weights others use again, as far as their ``tied_bytes`` say: an embedding that a head shares.
+        A stage that holds both holds them once.
+
     Raises
     ------
     InvalidProblem
         If there is no layer, an id occurs twice, an edge dangles or points backwards, a figure is negative or not
-        finite, a collective is of another pass than where it stands, or the graph is in pieces.
+        finite, a collective is of another pass than where it stands, the graph is in pieces, or a layer is tied to none
+        before it.
     """
 
     layers: tuple[Layer, ...]
     edges: tuple[Edge, ...]
+    table: LayerId | None = None
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -161,11 +174,12 @@ class LayerGraph:
                     "put the layers in topological order",
                 )
         self._check_figures()
+        self._check_ties()
         if self.unordered_pair is not None:  # a chain is in one piece
             self._check_connected()
 
     @classmethod
-    def sort(cls, layers: Iterable[Layer], edges: Iterable[Edge]) -> LayerGraph:
+    def sort(cls, layers: Iterable[Layer], edges: Iterable[Edge], table: LayerId | None = None) -> LayerGraph:
         """Build a graph from layers in any order; ties keep the order given.
 
         Raises
@@ -180,7 +194,12 @@ class LayerGraph:
             if len(order) < len(layers):
                 raise _cycle(edges)
             layers = tuple(layers[node] for node in order)
-        return cls(layers, edges)
+        return cls(layers, edges, table)
+
+    @property
+    def table_place(self) -> int:
+        """Place of the layer whose weights others use again; that of the first where there is none."""
+        return 0 if self.table is None else self.index[self.table]
 
     @cached_property
     def index(self) -> dict[LayerId, int]:
@@ -218,11 +237,34 @@ class LayerGraph:
     @cached_property
     def unordered_pair(self) -> tuple[LayerId, LayerId] | None:
         """Two neighbouring layers that no edge orders, or None on a chain (with or without skip edges)."""
-        loose = set(range(len(self.layers) - 1)) - {source for source, target in self.places if target == source + 1}
-        if not loose:
+        if not self._loose:
             return None
-        at = min(loose)
+        at = self._loose[0]
         return self.layers[at].id, self.layers[at + 1].id
+
+    @cached_property
+    def _loose(self) -> list[int]:
+        """Places of layers that no edge orders with the next."""
+        return sorted(
+            {*range(len(self.layers) - 1)} - {source for source, target in self.places if target == source + 1}
+        )
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """For each place in the order, the places with an edge to it as bits."""
+        found = [0] * len(self.layers)
+        for source, target in self.places:
+            found[target] |= 1 << source
+        return tuple(found)
+
+    def named(self, ids: Iterable[LayerId]) -> tuple[Layer, ...]:
+        """Return the layers of some ids, in their order."""
+        return tuple([self.layers[self.index[each]] for each in ids])
+
+    def in_one_order(self) -> LayerGraph:
+        """Return the graph as a chain: edges of no bytes, which cost nothing, order loose neighbours."""
+        added = (Edge(self.layers[at].id, self.layers[at + 1].id, 0) for at in self._loose)
+        return LayerGraph(self.layers, (*self.edges, *added), self.table) if self._loose else self
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -246,6 +288,18 @@ class LayerGraph:
             if not 0 <= edge.bytes < inf:
                 what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
                 raise InvalidProblem("edges", what, FIGURES)
+
+    def _check_ties(self) -> None:
+        if self.table is not None and self.table not in self.index:
+            raise InvalidProblem("table", f"{self.table!r} is no layer", "name the id of a layer")
+        for at, layer in enumerate(self.layers):
+            most = layer.parameter_bytes - layer.expert_parameter_bytes
+            if layer.tied_bytes and (self.table is None or at <= self.table_place):
+                what = f"layer {layer.id!r} has tied_bytes, and no layer before it is the table"
+                raise InvalidProblem("layers", what, "name an earlier layer as the table whose weights it uses again")
+            if not 0 <= layer.tied_bytes <= most:
+                what = f"tied_bytes of layer {layer.id!r} is {layer.tied_bytes!r}"
+                raise InvalidProblem("layers", what, f"give a part of its weights but for experts, {most!r}")
 
     def _check_connected(self) -> None:
         root = list(range(len(self.layers)))

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from nest.errors import InvalidPlan
-from nest.graph import Layer, LayerId, Recomputed
+from nest.graph import Layer, LayerGraph, LayerId, Recomputed
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Recompute, Variant
 from nest.units import Number
@@ -56,7 +56,7 @@ class Stage:
     Parameters
     ----------
     layers
-        Ids, in order.
+        Ids, in topological order.
     first_device, devices
         Block of devices in replica 0.
     recompute, sharding
@@ -98,7 +98,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A complete plan; stages from the first of the pipeline on."""
+    """A complete plan; stages from the first of the pipeline on.
+
+    ``technologies`` are the names of what the links are, one for each level of the cluster that has a menu.
+    """
 
     variant: Variant
     replicas: int
@@ -106,12 +109,18 @@ class Plan:
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
     schedule: ScheduleName = "1f1b"
+    technologies: tuple[str, ...] = ()
 
     @property
     def used_devices(self) -> int:
         """Devices up to the last that the plan takes, in all replicas."""
         last = max(stage.first_device + stage.devices for stage in self.stages)
         return last + (self.replicas - 1) * self.replica_stride
+
+    def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
+        """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""
+        found = {name: at for at, stage in enumerate(self.stages) for name in stage.layers}
+        return tuple([found[layer.id] for layer in graph.layers])
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

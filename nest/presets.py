@@ -86,6 +86,11 @@ class Preset:
     in_flight_capped: bool = False
     schedules: tuple[ScheduleName, ...] = ("1f1b",)
 
+    @property
+    def branches(self) -> bool:
+        """Whether models may branch: where all that is alive across a cut is priced, whichever layers are before it."""
+        return self.transfers == "cut"
+
     def require_prices(self) -> None:
         """Raise `InvalidProblem` if nobody prices plans so: fields of `paper` and `default` that only go together."""
         realistic = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from math import inf, isqrt
 from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from nest.cluster import Cluster
+from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.presets import PAPER, Preset, ScheduleName
@@ -75,21 +76,50 @@ class Copies:
     optimizer
         Master copy and moments.
     gradients
-        Also what gradients take on the wire.
+        As they are accumulated.
+    gathered
+        Weights that are gathered, on the wire and while they are in use: less than 1 where they are stored in more bits
+        than they are computed with.
+    reduced
+        Gradients on the wire; None for as many bytes as they are held in.
+    stepped
+        What the optimizer's step takes besides of each weight whose state a device holds.
     """
 
     optimizer: int
     gradients: int = 1
+    gathered: Number = 1
+    reduced: Number | None = None
+    stepped: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("optimizer", "gradients"):
+        for name in ("optimizer", "gradients", "stepped"):
             if not 0 <= getattr(self, name) <= MOST_COPIES:
                 what = f"{getattr(self, name)}"
                 raise InvalidProblem(f"training.copies.{name}", what, f"give a whole number from 0 to {MOST_COPIES}")
+        for name, sent in (("gathered", self.gathered), ("reduced", self.summed)):
+            if not 0 <= sent <= MOST_COPIES or sent * PARTS % 1:
+                remedy = f"give a multiple of 1/{PARTS} from 0 to {MOST_COPIES}"
+                raise InvalidProblem(f"training.copies.{name}", f"{sent}", remedy)
+
+    @property
+    def figures(self) -> dict[str, Number]:
+        """Optimizer and gradients, and the others where they are not as they mostly are."""
+        usual = {"gathered": 1, "reduced": None, "stepped": 0}
+        further = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return {"optimizer": self.optimizer, "gradients": self.gradients} | further
+
+    @property
+    def summed(self) -> Number:
+        """What gradients take on the wire."""
+        return self.gradients if self.reduced is None else self.reduced
 
 
 MOST_COPIES = 64
 """Bytes of one kind for each byte of weights, at most."""
+
+PARTS = 64
+"""Bytes on the wire come in so many parts of a byte of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +136,18 @@ class Training:
         Sequences of an iteration; 0 where microbatches are given instead.
     copies
         What a device holds of each weight; None for what `OPTIMIZER_COPIES` says and gradients as large as weights.
-    sync_overlap
-        Part of the gradient synchronisation that runs beside computation.
+    hides_gradients
+        Whether the holders of weights exchange them, and their gradients, while computation goes on.
+    holds_gathered
+        Whether, in a pipeline of several stages, what type 3 gathers stays for the iteration.
+    sums_whole
+        Whether type 1 sums all gradients on every rank, and not on each its part only.
+    splits_transfers
+        Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather it behind it.
     overlap_tax
         What computation loses to a collective that runs beside it, for each second of it.
+    step_s_per_byte
+        Seconds of the optimizer's step for each byte of weights whose state a device holds.
     overhead_bytes
         What framework and communication take of every device.
 
@@ -123,8 +161,12 @@ class Training:
     optimizer: Optimizer = "sgd"
     global_batch: int = 0
     copies: Copies | None = None
-    sync_overlap: float = 0.0
+    hides_gradients: bool = False
+    holds_gathered: bool = False
+    sums_whole: bool = False
+    splits_transfers: bool = False
     overlap_tax: float = 0.0
+    step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0
 
     def __post_init__(self) -> None:
@@ -138,16 +180,29 @@ class Training:
             )
         if getattr(self, given[0]) < 1:
             raise InvalidProblem(f"training.{given[0]}", f"{getattr(self, given[0])}", "give at least 1")
-        for name in ("sync_overlap", "overlap_tax"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a part from 0 to 1")
-        if not 0 <= self.overhead_bytes < inf:
-            raise InvalidProblem("training.overhead_bytes", f"{self.overhead_bytes!r}", "give a finite number from 0")
+        if not 0 <= self.overlap_tax <= 1:
+            raise InvalidProblem("training.overlap_tax", f"{self.overlap_tax!r}", "give a part from 0 to 1")
+        for name in ("step_s_per_byte", "overhead_bytes"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a finite number from 0")
 
     @property
     def held(self) -> Copies:
         """Copies of a weight on a device, the optimizer's usual ones where none are given."""
         return Copies(OPTIMIZER_COPIES[self.optimizer]) if self.copies is None else self.copies
+
+
+HELD = 4
+"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
+
+So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
+closely. What is exchanged is that of type 1.
+"""
+
+
+def exchanging_type(zero: int, stages: int, training: Training) -> int:
+    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
+    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +226,12 @@ class Choices:
         leaves that to the choices.
     stage_recompute
         What a stage may recompute, where the preset leaves that to each stage.
+    recomputed
+        Allowed numbers of layers of a stage that recompute, if any do; where fewer can, all of them do so.
+    hybrid
+        Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
+    price_at_most
+        What the chosen technologies of the network may cost together, in the unit of their menus.
     schedules
         In which orders stages may take their passes, of those that the preset prices.
     """
@@ -186,6 +247,9 @@ class Choices:
     zero_degree: Allowed = None
     recompute: Recompute = "none"
     stage_recompute: frozenset[Recompute] | None = None
+    recomputed: Allowed = None
+    hybrid: bool = True
+    price_at_most: Number | None = None
     schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
 
     def __post_init__(self) -> None:
@@ -198,7 +262,9 @@ class Choices:
             raise InvalidProblem("choices.recompute", "'selective'", remedy)
         if not self.zero <= {0, 1, 2, 3}:
             raise InvalidProblem("choices.zero", f"{sorted(self.zero)}", "ZeRO types are 0, 1, 2 and 3")
-        for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
+        if self.price_at_most is not None and not 0 <= self.price_at_most < inf:
+            raise InvalidProblem("choices.price_at_most", f"{self.price_at_most!r}", "give a finite number from 0")
+        for name in COUNTED:
             if min(getattr(self, name) or {1}) < 1:
                 raise InvalidProblem(f"choices.{name}", f"{min(getattr(self, name))}", "give whole numbers from 1")
 
@@ -209,6 +275,14 @@ class Choices:
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
         return self.sequence is None or variant.sequence == self.sequence
+
+    def admits_recomputed(self, count: int, able: int) -> bool:
+        """Whether so many layers of a stage may recompute, of those that can."""
+        return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
+
+
+COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed")
+"""Choices that are whole numbers from 1."""
 
 
 @runtime_checkable
@@ -247,8 +321,8 @@ class Problem:
     Raises
     ------
     InvalidProblem
-        If no variant is left, a graph branches (the presets of today price chains, with or without skip edges), or the
-        preset does not know what is given.
+        If no variant is left, a graph branches and the preset prices chains only, or the preset does not know what is
+        given.
     """
 
     name: str
@@ -332,12 +406,10 @@ class Problem:
         allowed, each = self.choices.zero_degree, self.copy_ranks(variant, 1)[0]
         if self.choices.zero == {0}:
             return ()
-        if allowed is not None:
-            sizes = {degree // each for degree in allowed if degree % each == 0 and replicas % (degree // each) == 0}
-        else:
-            low = [size for size in range(1, isqrt(replicas) + 1) if replicas % size == 0]
-            sizes = {*low, *(replicas // size for size in low)}
-        return tuple(sorted((size for size in sizes if size * each > 1), reverse=True))
+        low = [size for size in range(1, isqrt(replicas) + 1) if replicas % size == 0]
+        sizes = {*low, *(replicas // size for size in low)} if self.choices.hybrid else {replicas}
+        may = (size for size in sizes if size * each > 1 and (allowed is None or size * each in allowed))
+        return tuple(sorted(may, reverse=True))
 
     @property
     def levels(self) -> int:
@@ -354,9 +426,27 @@ class Problem:
             return tuple(sorted(degree for degree in allowed if 1 < degree <= most))
         return tuple(2**power for power in range(1, most.bit_length()))
 
+    @property
+    def branches(self) -> bool:
+        """Whether some layers of a variant that is allowed are ordered by nothing."""
+        return any(self.graphs[variant].unordered_pair is not None for variant in self.variants)
+
+    def in_one_order(self) -> Problem:
+        """Return the same problem with stages that follow one order of the layers, at the same prices."""
+        return replace(self, graphs={variant: graph.in_one_order() for variant, graph in self.graphs.items()})
+
     def with_choices(self, **changes: object) -> Problem:
         """Return the same problem with other choices, as in ``with_choices(zero=frozenset({0}))``."""
         return replace(self, choices=replace(self.choices, **changes))  # type: ignore[arg-type]
+
+    def built(self, technologies: Sequence[Technology]) -> Problem:
+        """Return the same problem with a choice of what the links are made; its tick is the same, too."""
+        return replace(self, cluster=self.cluster.built(technologies)) if technologies else self
+
+    def affords(self, technologies: Sequence[Technology]) -> bool:
+        """Whether a choice of what the links are is within the budget."""
+        most = self.choices.price_at_most
+        return most is None or self.cluster.price(technologies) <= Fraction(repr(most))
 
     def with_constraints(self, *constraints: SideConstraint) -> Problem:
         """Return the same problem with these side constraints and no others."""
@@ -381,8 +471,8 @@ MOST_NAMED = 8
 
 
 def require_chain(graph: LayerGraph, preset: Preset, where: str) -> None:
-    """Raise `InvalidProblem`, naming the key ``where``, if the graph branches: the presets of today price chains."""
-    if pair := graph.unordered_pair:
+    """Raise `InvalidProblem`, naming the key ``where``, if the graph branches and the preset prices chains only."""
+    if not preset.branches and (pair := graph.unordered_pair):
         raise InvalidProblem(
             where,
             f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from nest.constraints import none_keeps
-from nest.dp import Outcome, optimum, why_infeasible
+from nest.cost.scale import scale_of
+from nest.dp import Outcome, along_one_order, optimum, why_infeasible
 from nest.errors import InvalidProblem, NestError, OutOfScope
 from nest.evaluate import Evaluation, evaluate
 from nest.milp import Claim, solve_cpsat, solve_pyomo
@@ -17,9 +18,14 @@ from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Report, Result, Status
 from nest.tables import Tables
+from nest.technologies import affordable, best_of, why_none_affordable
 
 Backend: TypeAlias = Literal["auto", "dp", "cpsat", "pyomo"]
 """Which solver: the dynamic program, or the mathematical programme by CP-SAT or by HiGHS through Pyomo."""
+
+
+Cuts: TypeAlias = Literal["all", "order"]
+"""Which cuts of a model that branches: all of them, or those along the order in which its layers are given."""
 
 
 class Disagreement(NestError):
@@ -33,6 +39,7 @@ def solve(
     time_limit_s: float | None = None,
     report: Report | None = None,
     better_than: int | None = None,
+    cuts: Cuts = "all",
 ) -> Result:
     """Find the best plan of a problem.
 
@@ -48,6 +55,9 @@ def solve(
     better_than
         Plans of so many ticks or more are of no interest, which makes the search faster. Where none takes less, the
         status is ``NONE_BETTER`` and the bound, at least this value, is proven; that some plan exists is not.
+    cuts
+        With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
+        bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
 
     Returns
     -------
@@ -62,13 +72,32 @@ def solve(
         If the solver that was asked for does not cover the problem.
     SolverUnavailable
         If the package of that solver is not installed.
+    LimitReached
+        If a model branches so much that its cuts are too many; ``cuts="order"`` takes it.
     Disagreement
         If the judge prices the plan differently from the solver, or finds a broken rule.
     """
     begin = time.perf_counter()
-    tables = Tables.of(problem)
     end = None if time_limit_s is None else begin + time_limit_s
-    answer = _Request(problem, tables, end, report, better_than).answer(backend)
+
+    def ask(built: Problem, most: int | None) -> Result:
+        return _solve(_Request(built, Tables.of(built), end, report, most), backend, cuts)
+
+    if problem.cluster.menus and not affordable(problem):
+        return _unaffordable(problem, backend)
+    found = best_of(problem, ask, end, better_than) if problem.cluster.menus else ask(problem, better_than)
+    return replace(found, wall_s=time.perf_counter() - begin)
+
+
+def _unaffordable(problem: Problem, backend: Backend) -> Result:
+    reason, time = why_none_affordable(problem), scale_of(problem).time
+    return Result(Status.INFEASIBLE, None, None, time, problem.time_unit_s, backend, 0.0, reason)
+
+
+def _solve(request: _Request, backend: Backend, cuts: Cuts) -> Result:
+    """Find the best plan of a problem whose cluster is built."""
+    begin, problem = time.perf_counter(), request.problem
+    answer = request.along_one_order() if cuts == "order" and problem.branches else request.answer(backend)
     found = answer.found
     if found.complete and found.plan is None and found.reason is None:
         raise InvalidProblem(
@@ -84,7 +113,7 @@ def solve(
         status=_status(found.objective_ticks, found.bound_ticks, found.complete),
         objective_ticks=found.objective_ticks,
         bound_ticks=found.bound_ticks,
-        time=tables.scale.time,
+        time=request.tables.scale.time,
         time_unit_s=problem.time_unit_s,
         backend=answer.backend,
         wall_s=time.perf_counter() - begin,
@@ -131,6 +160,11 @@ class _Request:
             what = f"the dynamic program cannot tell which plans keep {self.kinds}: that ties stages together"
             raise OutOfScope("constraints", what, "take backend 'auto' or 'cpsat'")
         return self._coupled()
+
+    def along_one_order(self) -> _Answer:
+        """Ask the dynamic program for plans along one order of the layers."""
+        found = along_one_order(self.tables, self.end, self.report, self.better_than)
+        return _Answer(found, "dp", "the dynamic program covers one order of the layers")
 
     def _coupled(self) -> _Answer:
         """Ask the dynamic program without what ties stages together, and CP-SAT where that rules its plan out.

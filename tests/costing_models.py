@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nest.families import Architecture, Hyperparameters, from_hyperparameters
 from nest.families.attention import Attention
 from nest.families.decoder import Decoder
@@ -31,24 +29,3 @@ def small(family: str) -> Architecture:
 
 
 FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
-
-
-@dataclass(frozen=True)
-class FlatNetwork:
-    """Every collective takes a latency and its bytes over one bandwidth."""
-
-    bytes_per_s: float = 100e9
-    latency_s: float = 0.0
-
-    def seconds(self, kind: str, size: float, axis: str) -> float:
-        """Return the time of a collective."""
-        assert kind
-        assert axis
-        return self.latency_s + size / self.bytes_per_s
-
-    def transfer(self, size: float) -> float:
-        """Return the time of a transfer."""
-        return self.latency_s + size / self.bytes_per_s
-
-
-FREE = FlatNetwork(float("inf"))

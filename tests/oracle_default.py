@@ -18,7 +18,7 @@ from nest.cluster import Cluster
 from nest.graph import Collective, Layer
 from nest.plan import Plan, Sharding, Stage
 from nest.presets import Arrangement
-from nest.problem import Problem, Variant
+from nest.problem import Copies, Problem, Variant
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,16 @@ class Costs:
         self.width = self.variant.tensor * self.variant.context * self.variant.expert
         place = {layer.id: at for at, layer in enumerate(self.layers)}
         self.edges = [(place[e.source], place[e.target], e.bytes) for e in problem.graphs[outer.variant].edges]
-        given = self.training.copies
-        adam = 6 if self.training.optimizer == "adam" else 0
-        self.optimizer, self.gradients = (given.optimizer, given.gradients) if given else (adam, 1)
+        given = self.training.copies or Copies(6 if self.training.optimizer == "adam" else 0)
+        self.optimizer, self.gradients, self.stepped = given.optimizer, given.gradients, given.stepped
+        self.gathered = decimal(given.gathered)
+        self.summed = decimal(given.gradients if given.reduced is None else given.reduced)
+        tax = round(decimal(self.training.overlap_tax) * 10**6)
+        self.hidden = 10**6 - tax if self.training.hides_gradients else 0
         self.m = -(-microbatches(problem, self.variant) // outer.replicas)
         self.quantum = quantum(problem)
         self.stage, self.layer, self.hop = cache(self._stage), cache(self._layer), cache(self._hop)
+        self.passes, self.repeats = cache(self._passes), cache(self._repeats)
         self.group = cache(lambda members: Group(self.cluster, list(members)))
 
     def block(self, at: int, replica: int) -> int:
@@ -108,24 +112,85 @@ class Costs:
         return (replica * self.outer.stages + at) * self.width
 
     def _stage(self, at: int, first: int, end: int, inner: Inner) -> Figures:
-        zero, layers = inner.zero, self.layers[first:end]
         load = max(self._load(at, first, end, inner, replica) for replica in range(self.outer.replicas))
-        each = {0: [], 1: [], 2: [("reduce-scatter", self.gradients)]}.get(
-            zero, [("all-gather", 1), ("all-gather", 1), ("reduce-scatter", self.gradients)]
+        load += self._sharded(at, first, end, inner)
+        return Figures(load, self._once(at, first, end, inner), self._memory(at, self.layers[first:end], inner))
+
+    def _zero(self, inner: Inner) -> int:
+        """Return the ZeRO type by what is exchanged: stages that hold what they gather do as under type 1."""
+        held = inner.zero == 3 and self.outer.stages > 1 and self.training.holds_gathered
+        return 1 if held else inner.zero
+
+    def _left(self, ticks: int, beside: int) -> int:
+        return ticks - min(ticks, beside) * self.hidden // 10**6
+
+    def _sharded(self, at: int, first: int, end: int, inner: Inner) -> int:
+        """Return what is left of what a ZeRO type exchanges for each microbatch."""
+        block, backward = self.block(at, 0), self._backward(at, first, end)
+        if self._zero(inner) != 3:
+            return self._left(self._scattered(at, first, end, inner), backward)
+        total = 0
+        for place, again in zip(range(first, end), repeating(self.layers[first:end], inner), strict=True):
+            layers = [self.layers[place]]
+            there = self._exchange(at, inner.group, layers, ("all-gather", self.gathered))
+            back = there + self._exchange(at, inner.group, layers, ("reduce-scatter", self.summed))
+            total += self._left(there, self.passes(place, "forward", block) if place > first else 0)
+            repeats = self.repeats(place, inner.kind, block) if again else 0
+            total += self._left(back, self.passes(place, "backward", block) + repeats)
+        return total
+
+    def _backward(self, at: int, first: int, end: int) -> int:
+        return sum(self.passes(place, "backward", self.block(at, 0)) for place in range(first, end))
+
+    def _scattered(self, at: int, first: int, end: int, inner: Inner) -> int:
+        """Return what a backward pass exchanges, hidden or not."""
+        kinds = {2: [("reduce-scatter", self.summed)]}.get(inner.zero, [])
+        if self._zero(inner) == 3:
+            kinds = [("all-gather", self.gathered), ("reduce-scatter", self.summed)]
+        return sum(
+            self._exchange(at, inner.group, [self.layers[place]], (kind, times))
+            for place in range(first, end)
+            for kind, times in kinds
         )
-        one, size = Fraction(1), inner.group
-        load += sum(self._exchange(at, size, [layer], what, one) for layer in layers for what in each)
-        once = {
-            0: [("all-reduce", self.gradients)],
-            1: [("reduce-scatter", self.gradients), ("all-gather", 1)],
-            2: [("all-gather", 1)],
-            3: [],
-        }[zero]
-        left = 1 - decimal(self.training.sync_overlap)
-        sync = sum(self._exchange(at, size, layers, what, left) for what in once)
+
+    def _once(self, at: int, first: int, end: int, inner: Inner) -> int:
+        """Return what a stage does once per iteration."""
+        layers, size, zero = self.layers[first:end], inner.group, self._zero(inner)
+        summed = 0
+        if zero < 2:
+            whole = inner.zero == 1 and self.training.sums_whole
+            kind = "reduce-scatter" if zero and not whole else "all-reduce"
+            summed += self._exchange(at, size, layers, (kind, self.summed))
         if zero and size < self.outer.replicas:
-            sync += self._across(at, size, layers, left)
-        return Figures(load, sync, self._memory(at, layers, inner))
+            summed += self._across(at, size, layers)
+        window = max(0, self._backward(at, first, end) - self._scattered(at, first, end, inner))
+        part = Fraction(summed) * (1 - Fraction(1, max(2, len(layers))))
+        left = self._left(summed, min(part.numerator // part.denominator, window))
+        if zero in (1, 2):
+            left += self._exchange(at, size, layers, ("all-gather", self.gathered))
+        left += self._ends(first, end)
+        return left + self.round(self._stepped_on(layers, inner) * decimal(self.training.step_s_per_byte))
+
+    def _ends(self, first: int, end: int) -> int:
+        """Return what first and last stage take to sum the gradients of what layers copy of a table before them."""
+        table = self._table()
+        tied = sum((decimal(layer.tied_bytes) for layer in self.layers[first:end]), Fraction(0))
+        if not tied or first <= table < end:
+            return 0
+        last, replicas = self.outer.stages - 1, range(self.outer.replicas)
+        pairs = [self.group((self.block(0, replica), self.block(last, replica))) for replica in replicas]
+        return self.round(max(pair.seconds("all-reduce", tied * self.summed) for pair in pairs))
+
+    def _table(self) -> int:
+        graph = self.problem.graphs[self.variant]
+        return [layer.id for layer in graph.layers].index(graph.layers[0].id if graph.table is None else graph.table)
+
+    def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
+        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
+        total = Fraction(0)
+        for size, ranks in zip(self._weights(layers), over, strict=True):
+            total += self._up(size / (ranks if inner.zero else 1))
+        return total
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
         again = repeating(self.layers[first:end], inner)
@@ -139,23 +204,31 @@ class Costs:
         return total
 
     def _layer(self, place: int, kind: str, block: int) -> int:
+        both = sum(self.passes(place, when, block) for when in ("forward", "backward"))
+        return both + self.repeats(place, kind, block)
+
+    def _passes(self, place: int, when: str, block: int) -> int:
         layer = self.layers[place]
-        passes, collectives = [layer.forward_s, layer.backward_s], list(layer.collectives)
-        for again in layer.recomputed:
-            if again.kind == kind:
-                passes.append(again.repeated_s)
-                collectives += again.collectives
-        exchanged = sum(self._inside(each, block) for each in collectives)
-        return exchanged + sum(self.round(decimal(seconds)) for seconds in passes)
+        own = self.round(decimal(layer.forward_s if when == "forward" else layer.backward_s))
+        return own + sum(self._inside(each, block) for each in layer.collectives if each.when == when)
+
+    def _repeats(self, place: int, kind: str, block: int) -> int:
+        found = [again for again in self.layers[place].recomputed if again.kind == kind]
+        inside = sum(self._inside(each, block) for again in found for each in again.collectives)
+        return inside + sum(self.round(decimal(again.repeated_s)) for again in found)
 
     def _hop(self, cut: int, here: int, there: int) -> int:
         sources = {source for source, target, _ in self.edges if source < cut <= target}
-        alive = sum(
+        sent = (
             max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
             for one in sources
         )
-        pairs = (self.group((here + rank, there + rank)) for rank in range(self.width))
-        return max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        alive = sum(sent, Fraction(0))
+        pairs = [self.group((here + rank, there + rank)) for rank in range(self.width)]
+        t, gathered = self.variant.tensor, 0
+        if self.training.splits_transfers and t > 1 and not self.variant.sequence:
+            gathered, alive = self.round(self.group(tuple(range(t))).seconds("all-gather", alive)), alive / t
+        return gathered + max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
@@ -172,16 +245,14 @@ class Costs:
         return max(times)
 
     def _exchange(
-        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], what: tuple[str, int], left: Fraction
+        self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], what: tuple[str, Fraction | int]
     ) -> int:
         """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
         kind, times = what
         groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
-        experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
-        whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
         total = 0
-        for weights, own in ((whole - experts, False), (experts, True)):
+        for weights, own in zip(self._weights(layers), (False, True), strict=True):
             slowest = Fraction(0)
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
@@ -192,50 +263,65 @@ class Costs:
                     for y in range(c)
                 ]
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, weights * times))
-            total += self.round(slowest * left)
+            total += self.round(slowest)
         return total
 
-    def _across(self, at: int, size: int, layers: tuple[Layer, ...], left: Fraction) -> int:
+    def _across(self, at: int, size: int, layers: tuple[Layer, ...]) -> int:
         """Return what an all-reduce of shares takes between the groups that each share the weights."""
         inside, total = self.variant.context, 0
         for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
             slowest = Fraction(0)
             for rank, one in product(range(self.width), range(size)):
                 members = [self.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
-                share = weights * self.gradients / (size * ranks)
+                share = weights * self.summed / (size * ranks)
                 slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
-            total += self.round(slowest * left)
+            total += self.round(slowest)
         return total
 
     def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
-        held, moment, zero = Fraction(0), Fraction(0), inner.zero
+        held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
         over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
             for layer, repeats in zip(layers, repeating(layers, inner), strict=True)
         ]
         for layer, each in zip(layers, figures, strict=True):
-            own = decimal(each.working_bytes)
-            for size, ranks in zip(self._weights([layer]), over, strict=True):
-                if ranks > 1 and zero >= 2:
-                    own += size * self.gradients
-                if ranks > 1 and zero == 3:
-                    own += size
-            moment = max(moment, own)
+            kept += decimal(each.activation_bytes)
+            whole = self._whole([layer], over, zero if self._zero(inner) == zero else 0)
+            passing.append((kept, decimal(each.working_bytes) + whole))
         for size, ranks in zip(self._weights(layers), over, strict=True):
             parts = [self.optimizer, self.gradients, 1]
-            quanta = size * sum(parts[:zero]) / ranks / self.quantum
-            held += size * sum(parts[zero:]) - (-quanta.numerator // quanta.denominator) * self.quantum
-        kept = sum((decimal(each.activation_bytes) for each in figures), Fraction(0))
-        return held + self.flying(at) * kept + moment + decimal(self.training.overhead_bytes)
+            held += size * sum(parts[zero:]) + self._up(size * sum(parts[:zero]) / ranks)
+        held += self._whole(layers, over, zero if self._zero(inner) != zero else 0)
+        most = max((self.flying(at) - 1) * kept + self.peak(passing), self.stepped * self._stepped_on(layers, inner))
+        return held + most + decimal(self.training.overhead_bytes)
+
+    def peak(self, passing: list[tuple[Fraction, Fraction]]) -> Fraction:
+        """Return the most that a pass takes, of what is kept up to each layer and what that has in use for a moment."""
+        return max(kept + moment for kept, moment in passing)
 
     def flying(self, at: int) -> int:
         """Return how many microbatches a stage has in flight."""
         return min(self.m, self.outer.stages - at)
 
+    def _up(self, size: Fraction) -> Fraction:
+        quanta = size / self.quantum
+        return -(-quanta.numerator // quanta.denominator) * self.quantum
+
+    def _whole(self, layers: tuple[Layer, ...] | list[Layer], over: tuple[int, int], zero: int) -> Fraction:
+        """Return what gradients and gathered weights take that are whole though they are shared."""
+        whole = Fraction(0)
+        for size, ranks in zip(self._weights(layers), over, strict=True):
+            if ranks > 1 and zero >= 2:
+                whole += size * self.gradients + (self._up(size * self.gathered) if zero == 3 else 0)
+        return whole
+
     def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
-        return sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0)) - experts, experts
+        whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
+        once = self.layers[self._table()] in layers  # a stage that has the table needs no copies of it
+        tied = sum((decimal(layer.tied_bytes) for layer in layers), Fraction(0)) if once else 0
+        return whole - experts - tied, experts
 
     def objective(self, figures: list[Figures]) -> int:
         """Return the time of an iteration."""
@@ -257,6 +343,7 @@ def quantum(problem: Problem) -> Fraction:
         for layer in graph.layers:
             sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
             sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
+            sizes.append(decimal(layer.tied_bytes))
             for each in layer.recomputed:
                 sizes += [decimal(each.activation_bytes), decimal(each.working_bytes)]
     found = Fraction(1)
@@ -336,6 +423,7 @@ def inners(problem: Problem, outer: Outer, run: tuple[int, int]) -> Iterator[Inn
         for group in range(1, d + 1):
             degrees = choices.zero_degree
             shards = group * ranks > 1 and d % group == 0 and (degrees is None or group * ranks in degrees)
+            shards = shards and (choices.hybrid or group == d)
             if shards if zero else group == d:
                 yield from (Inner(zero, group, kind, count) for kind, count in again)
 
@@ -347,7 +435,8 @@ def _recomputations(problem: Problem, outer: Outer, run: tuple[int, int]) -> lis
     for kind in ("selective", "full"):
         if allowed is None or kind in allowed:
             able = sum(any(each.kind == kind for each in layer.recomputed) for layer in layers)
-            found += [(kind, count) for count in range(1, able + 1)]
+            numbers = problem.choices.recomputed or range(1, able + 1)
+            found += [(kind, count) for count in sorted({min(number, able) for number in numbers} - {0})]
     return found if found and allowed is not None and "none" not in allowed else [("none", 0), *found]
 
 

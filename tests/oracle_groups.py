@@ -137,10 +137,9 @@ class _Way:
         """Yield the ways to sum, or gather, or both."""
         if self.group.has("ring"):
             waits = sum(self.group.steps[at] * self.wait[at] for at in self.used)
-            nearest = min(self.used, key=lambda at: (self.group.latency[at], at))
             moved = self.size * Fraction(self.group.count - 1, self.group.count)
             slowest = max(moved / self.crossing(at) for at in self.used)
-            yield rounds * (waits - self.wait[nearest] + slowest)
+            yield rounds * (waits - min(self.wait.values()) + slowest)
         if not self.alike:
             return
         if len(self.used) > 1 and self.group.has("hierarchical"):

@@ -6,15 +6,16 @@ starts and which plan is the best are written out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, combinations, pairwise, product
+from itertools import accumulate, product
 from math import floor
 
 import oracle_default as oracle
-from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of
+from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of, repeating
 from oracle_groups import decimal
+from random_branches import cuttings, orders, reordered
 
 from nest.graph import Layer
 from nest.plan import Plan
@@ -49,6 +50,52 @@ class Passes(Costs):
         """Return how many microbatches a stage has in flight."""
         return kept(self.schedule, at, self.outer.stages, self.m)
 
+    def peak(self, passing: list[tuple[Fraction, Fraction]]) -> Fraction:
+        """Return the most that a pass takes, which frees nothing as long as gradients of weights are to come."""
+        if self.schedule != "zb-h1":
+            return super().peak(passing)
+        return passing[-1][0] + max(moment for _, moment in passing)
+
+    def _backward(self, at: int, first: int, end: int) -> int:
+        if self.schedule != "zb-h1":
+            return super()._backward(at, first, end)
+        return sum(map(self._weight, self.layers[first:end]))
+
+    def _scattered(self, at: int, first: int, end: int, inner: Inner) -> int:
+        if self.schedule != "zb-h1":
+            return super()._scattered(at, first, end, inner)
+        return sum(self._one(at, place, inner)[1] for place in range(first, end)) if self._zero(inner) in (2, 3) else 0
+
+    def _one(self, at: int, place: int, inner: Inner) -> tuple[int, int]:
+        """Return what it takes to gather the weights of a layer, and to scatter their gradients."""
+        kinds = [("all-gather", self.gathered), ("reduce-scatter", self.summed)]
+        there, back = (self._exchange(at, inner.group, [self.layers[place]], kind) for kind in kinds)
+        return there, back
+
+    def _split(self, at: int, first: int, end: int, inner: Inner) -> tuple[int, int, int]:
+        """Return what is left of exchanges in forward passes, backward passes and gradients of weights."""
+        late, zero = self.schedule == "zb-h1", self._zero(inner)
+        if zero == 2:
+            left = self._left(self._scattered(at, first, end, inner), self._backward(at, first, end))
+            return 0, 0 if late else left, left if late else 0
+        forward = backward = weight = 0
+        again = repeating(self.layers[first:end], inner)
+        for place in range(first, end) if zero == 3 else ():
+            block, (there, back) = self.block(at, 0), self._one(at, place, inner)
+            forward += self._left(there, self.passes(place, "forward", block) if place > first else 0)
+            beside = self.passes(place, "backward", block)
+            beside += self.repeats(place, inner.kind, block) if again[place - first] else 0
+            if late:
+                own = self._weight(self.layers[place])
+                backward += self._left(there, beside - own)
+                weight += self._left(back, own)
+            else:
+                backward += self._left(there + back, beside)
+        return forward, backward, weight
+
+    def _sharded(self, at: int, first: int, end: int, inner: Inner) -> int:
+        return sum(self._split(at, first, end, inner))
+
     def times(self, at: int, first: int, end: int, inner: Inner) -> Times:
         """Return what a stage takes in the replica that takes longest, of several that which waits longest before."""
         figures = self.stage(at, first, end, inner)
@@ -60,9 +107,8 @@ class Passes(Costs):
                 forward += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
             rows.append((load, forward))
         load, forward = max(rows)
-        exchanged = figures.load - load
-        gathered = exchanged // (2 + self.gradients) if inner.zero == 3 else 0
-        weight = sum(self._weight(layer) for layer in self.layers[first:end]) + exchanged - 2 * gathered
+        gathered, _, late = self._split(at, first, end, inner)
+        weight = sum(self._weight(layer) for layer in self.layers[first:end]) + late
         return Times(forward + gathered, figures.load - forward - gathered, figures.sync, weight)
 
     def _weight(self, layer: Layer) -> int:
@@ -125,12 +171,17 @@ def played(schedule: str, times: list[Times], microbatches: int) -> int:
     return max(ends.values())
 
 
-def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, Plan]]:
-    """Yield every plan that fits the memory, with what an iteration takes."""
+def priced(problem: Problem, rounding: Rounding, order: Sequence[int] = ()) -> Iterator[tuple[int, Plan]]:
+    """Yield every plan that fits the memory, with what an iteration takes.
+
+    Parameters
+    ----------
+    order
+        Places of the layers in a problem of which this one is a reordering; stages of others are left out.
+    """
     for outer, schedule in product(outer_choices(problem), sorted(problem.choices.schedules)):
         costs = Passes(problem, outer, rounding, schedule)
-        for inner in combinations(range(1, len(costs.layers)), outer.stages - 1):
-            cuts = list(pairwise([0, *inner, len(costs.layers)]))
+        for cuts in cuttings(order or range(len(costs.layers)), outer.stages):
             options = [list(_fitting(costs, problem, outer, at, run)) for at, run in enumerate(cuts)]
             for picked in product(*options):
                 times = [each for _, each in picked]
@@ -144,6 +195,8 @@ def _fitting(
     """Yield the ways of a stage that fit; of those that take the same one."""
     seen = set()
     for each in inners(problem, outer, run):
+        if costs.schedule == "zb-h1" and each.kind != "none":
+            continue  # what is computed again has to stay for the gradients of weights
         if costs.stage(at, *run, each).memory <= decimal(costs.cluster.hbm_bytes):
             times = costs.times(at, *run, each)
             if times not in seen:
@@ -152,11 +205,12 @@ def _fitting(
 
 
 def best(problem: Problem, rounding: Rounding) -> oracle.Best:
-    """Try every plan of a problem."""
+    """Try every plan of a problem, whose layers may branch."""
     found = oracle.Best(None, None)
-    for ticks, plan in priced(problem, rounding):
-        if found.objective is None or ticks < found.objective:
-            found = oracle.Best(ticks, plan)
+    for order in orders(next(iter(problem.graphs.values()))):
+        for ticks, plan in priced(reordered(problem, order), rounding, order):
+            if found.objective is None or ticks < found.objective:
+                found = oracle.Best(ticks, plan)
     return found
 
 

@@ -8,7 +8,7 @@ from nest.alternatives import runners_up, search_again, sensitivity
 from nest.cluster import Cluster, Level
 from nest.cost.schedules import schedule_named
 from nest.evaluate import evaluate
-from nest.graph import Collective, Edge, Layer, LayerGraph
+from nest.graph import Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.plan import Plan, Stage
 from nest.presets import DEFAULT
 from nest.problem import Choices, Copies, Problem, Training, Variant
@@ -24,15 +24,17 @@ HOSTILE = "</script><script>window.broken = 1</script> \"quoted\" 'names' & <b>m
 def trained(name: str = "small", layers: int = 8) -> Problem:
     """Return a chain of layers with collectives on 16 devices in nodes of four, under preset default.
 
-    The best plan has four stages of tensor pairs, two replicas, and shards the optimizer.
+    The best plan has four stages of tensor pairs, two replicas, and shards the optimizer; the first stage recomputes
+    all of its layers, the second one of two.
     """
+    again = (Recomputed("full", 0.5, 1, 8),)
     sums = Collective("all-reduce", 100, "tensor", "forward")
     nodes = tuple(
-        Layer(f"{name} {at}", 2.0, 3.0, 10, 5, collectives=(sums,), working_bytes=7, recompute_s=0.5)
+        Layer(f"{name} {at}", 2.0, 3.0, 10, 5, collectives=(sums,), working_bytes=7, recomputed=again)
         for at in range(layers)
     )
     edges = tuple(Edge(nodes[at].id, nodes[at + 1].id, 20) for at in range(layers - 1))
-    cluster = Cluster(16, 300, (Level(4, 100.0, 0.0, "node"), Level(4, 10.0, 0.0, name)), name)
+    cluster = Cluster(16, 250, (Level(4, 100.0, 0.0, "node"), Level(4, 10.0, 0.0, name)), name)
     training = Training(global_batch=32, copies=Copies(6, 2), overhead_bytes=100)
     whole = LayerGraph(tuple(replace(layer, forward_s=6.0, backward_s=9.0, collectives=()) for layer in nodes), edges)
     graphs = {Variant(2): LayerGraph(nodes, edges), Variant(1): whole}

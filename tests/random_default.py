@@ -42,7 +42,8 @@ def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Prob
     cluster = linked(random.Random(f"links {seed}"), _cluster(rng, size, ugly))
     graphs = _graphs(rng, size, cluster, ugly)
     training = _training(rng, size)
-    problem = Problem(f"seed {seed}", graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
+    choices = numbered(random.Random(f"numbers {seed}"), _choices(rng, graphs, cluster))
+    problem = Problem(f"seed {seed}", graphs, cluster, training, choices, DEFAULT)
     return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
 
 
@@ -98,12 +99,30 @@ def _graphs(rng: random.Random, size: Size, cluster: Cluster, ugly: bool) -> dic
     kinds: list[tuple[Again, ...]] = [(), (), ("full",), ("full",), ("selective",), ("selective", "full")]
     style = _Style(ugly, *figures, rng.choice(kinds))
     graphs: dict[Variant, LayerGraph] = {}
+    ties = rng.randrange(10**6)
     while not graphs or (len(graphs) < size.variants and rng.random() < 0.5):
         variant = _variant(rng, cluster)
         layers = tuple(style.layer(rng, name, variant) for name in names)
+        layers, table = _tied(ties, layers)
         edges = tuple(Edge(source, target, style.tensor(rng)) for source, target in links)
-        graphs[variant] = LayerGraph.sort(layers, edges)
+        graphs[variant] = LayerGraph.sort(layers, edges, table)
     return graphs
+
+
+def _tied(seed: int, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int | None]:
+    """Let layers use weights of one before them again, in a third of all models; alike for all variants."""
+    rng = random.Random(seed)
+    if len(layers) == 1 or rng.random() < 0.66:
+        return layers, None
+    table = rng.choice([0, 0, rng.randrange(len(layers) - 1)])
+    copying = {len(layers) - 1, *(rng.sample(range(table + 1, len(layers)), 1) if rng.random() < 0.3 else ())}
+    part = rng.choice([1, 0.5])
+
+    def tied(layer: Layer) -> float:
+        return int((layer.parameter_bytes - layer.expert_parameter_bytes) * part)
+
+    made = (replace(layer, tied_bytes=tied(layer)) if at in copying else layer for at, layer in enumerate(layers))
+    return tuple(made), int(layers[table].id)
 
 
 def _variant(rng: random.Random, cluster: Cluster) -> Variant:
@@ -176,9 +195,13 @@ def _training(rng: random.Random, size: Size) -> Training:
         0 if by_batch else many,
         rng.choice(["sgd", "adam"]),
         many if by_batch else 0,
-        rng.choice([None, None, Copies(6, 2), Copies(2, 1), Copies(0, 0)]),
-        rng.choice([0.0, 0.0, 0.25, 0.5, 1.0]),
-        rng.choice([0.0, 0.1]),
+        rng.choice([None, Copies(6, 2), Copies(2, 1), Copies(0, 0), Copies(2, 1, 0.5, 2, 3), Copies(0, 2, 2, 0.25, 9)]),
+        rng.random() < 0.6,
+        rng.random() < 0.3,
+        rng.random() < 0.3,
+        rng.random() < 0.3,
+        rng.choice([0.0, 0.1, 0.3, 1.0]),
+        rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),
     )
 
@@ -200,6 +223,12 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
     if rng.random() < 0.1:
         choices = replace(choices, tensor=frozenset({kept.tensor, 7}), sequence=kept.sequence)
     return choices
+
+
+def numbered(rng: random.Random, choices: Choices) -> Choices:
+    """Return choices that in some cases also say how many layers recompute, or rule groups of replicas out."""
+    numbers = frozenset(rng.sample((1, 2, 3, 7), rng.randint(1, 3)))
+    return replace(choices, recomputed=numbers if rng.random() < 0.15 else None, hybrid=rng.random() < 0.9)
 
 
 def _kinds(rng: random.Random, graphs: dict[Variant, LayerGraph]) -> frozenset[Recompute] | None:
@@ -231,5 +260,7 @@ def random_plan(seed: int, problem: Problem) -> Plan:
         variant, stages, rng.choice([1, most, rng.randint(1, most)]), rng.choice(["stage-major", "replica-major"])
     )
     runs = list(pairwise(cuts))
-    free = problem.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)
+    free = problem.with_choices(
+        zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None, recomputed=None, hybrid=True
+    )
     return oracle.plan_of(problem, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])

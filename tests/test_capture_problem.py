@@ -58,6 +58,7 @@ EDGES = (
     *(CapturedEdge(at, at + 1, Affine(0, 2 * MIB)) for at in range(5)),
     CapturedEdge(0, 3, Affine(64, 0)),
 )
+CHAIN = tuple(CapturedEdge(at, at + 1, Affine(0, 2 * MIB)) for at in range(3))
 CAPTURED = Captured("m:build", ("1x1024:int64",), 1, True, "bf16", 1024, "export", LAYERS, FIGURES, EDGES, "2.13.0")
 
 KERNELS = Kernels.of(read_cluster("dgx-h100:8").device, TORCHTITAN)
@@ -117,18 +118,31 @@ def test_layers_take_what_their_kernels_take() -> None:
     layer = graph.layers[1]
     assert layer.forward_s == pytest.approx(forward)
     assert layer.backward_s == pytest.approx(backward + ADDED_S)
-    assert (layer.id, layer.kind, layer.recompute_s) == ("h.0", "block", 0)
+    assert (layer.id, layer.kind) == ("h.0", "block")
     assert (layer.parameter_bytes, layer.activation_bytes, layer.working_bytes) == (2 * MIB, 32 * MIB, 5 * MIB)
     assert [(edge.source, edge.target, edge.bytes) for edge in graph.edges][-1] == ("embed", "h.2", 64)
 
 
 def test_blocks_compute_again() -> None:
     """What blocks compute again they keep for a moment only, and what is no block stays as it is."""
-    plain, again = (posed().graphs[Variant(1, microbatch=2, recompute=kind)] for kind in ("none", "full"))
-    assert again.layers[1].activation_bytes == 4 * MIB
-    assert again.layers[1].working_bytes == plain.layers[1].working_bytes + 28 * MIB
-    assert again.layers[1].recompute_s == plain.layers[1].forward_s
-    assert (again.layers[0], again.layers[-1]) == (plain.layers[0], plain.layers[-1])
+    graph = posed().graphs[Variant(1, microbatch=2)]
+    block = graph.layers[1]
+    again = block.again("full")
+    assert again is not None
+    assert (again.activation_bytes, again.repeated_s) == (4 * MIB, block.forward_s)
+    assert again.working_bytes == block.working_bytes + 28 * MIB
+    assert graph.recomputes == {"full"}
+    assert [bool(layer.recomputed) for layer in graph.layers] == [False, True, True, True, True, False]
+
+
+def test_blocks_that_fit_only_so_are_posed() -> None:
+    """A microbatch that no device holds but for recomputation is left in, and the plan recomputes."""
+    huge = replace(CAPTURED, layers=tuple(replace(each, kept=Affine(0, 2**35)) for each in LAYERS[1:5]), edges=CHAIN)
+    problem = posed(huge, choices=Choices(replicas=frozenset({8})))
+    assert {variant.microbatch for variant in problem.graphs} == {1, 2}
+    plan = solve(problem).plan
+    assert plan is not None
+    assert [stage.recompute for stage in plan.stages] == ["full"]
 
 
 def test_shared_weights_are_on_both_stages() -> None:

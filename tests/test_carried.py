@@ -122,7 +122,7 @@ def test_what_is_typed_is_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found.run.reserve_bytes == 5 * 2**28
     assert found.run.flash is False
     assert found.problem.choices.sequence is True
-    assert found.problem.choices.variant_recompute == frozenset({"selective"})
+    assert found.problem.choices.stage_recompute == frozenset({"selective"})
     assert evaluate(found.problem, found.plan).loads_s == [stage.load_s for stage in found.plan.stages]
     assert found.provenance["nest"]
     assert found.provenance["written"].endswith("+00:00")

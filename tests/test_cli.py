@@ -133,13 +133,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
     """Versions of what results depend on, and no import of the optional ones."""
+    before = set(sys.modules)
     assert run(["versions"]) == 0
     assert f"python    {sys.version.split()[0]}" in capsys.readouterr().out
     assert run(["versions", "--json"]) == 0
     known = one_object(capsys.readouterr().out)
     assert {"nest", "python", "platform", "numpy", "click", "rich", "msgspec"} <= known.keys()
     assert "missing" not in known.values()
-    assert "torch" not in sys.modules
+    assert "torch" not in set(sys.modules) - before
 
 
 def test_solve_prints_a_plan(problem_path: Path) -> None:
@@ -198,15 +199,15 @@ def test_limit_without_a_plan(
     """A limit that is reached before any plan is found exits with 4; the limit is passed on to the solver."""
     limits = []
 
-    def out_of_time(problem: Problem, *, backend: str, time_limit_s: float | None, report: object) -> Result:
+    def out_of_time(problem: Problem, *, backend: str, time_limit_s: float | None, report: object, cuts: str) -> Result:
         assert report is None
-        limits.append((backend, time_limit_s))
+        limits.append((backend, time_limit_s, cuts))
         return Result(Status.UNKNOWN, None, None, TimeScale(9), problem.time_unit_s, "dp", 1.5, "out of time")
 
     monkeypatch.setattr("nest.solve.solve", out_of_time)
     assert run(["solve", str(problem_path), "--time-limit", "1.5"]) == 4
     assert "out of time" in capsys.readouterr().out
-    assert limits == [("auto", 1.5)]
+    assert limits == [("auto", 1.5, "all")]
 
 
 def test_limit_with_a_plan(problem_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,16 @@ def test_routed_activations_do_not_shrink_with_more_expert_ranks() -> None:
     assert four.kept.none - dropped.none == routed // 2
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_known_costs_change_nothing(family: str) -> None:
+    """Blocks that are known from another expert width cost what they cost alone; those with experts are not taken."""
+    model, known = small(family), dict[tuple[int, int, Setting], LayerCost]()
+    for expert in (1, 2, 4) if family == "moe" else (1, 2):
+        setting = replace(PLAIN, expert=expert, flash=True)
+        assert layer_costs(model, A100, setting, known=known) == layer_costs(model, A100, setting)
+    assert known
+
+
 def test_experts_share_tokens_only_with_sequence_parallel() -> None:
     """Two devices of one tensor group take half of the rows each if the sequence is shared, all of them if not."""
     assert PLAIN.routed(2) == replace(PLAIN, tensor=2).routed(2) == 2

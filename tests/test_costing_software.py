@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from costing_models import small
 
-from nest.costing import Buckets, LayerCost, Position, Setting, Sharding, framework_named, layer_costs, stage_memory
+from nest.costing import LayerCost, Setting, framework_named, layer_costs
 from nest.costing import recipe_named as recipe
 from nest.costing.efficiency import efficiency_of
 from nest.costing.frameworks import MEGATRON_DEEPSPEED, MEGATRON_DEEPSPEED_BF16, TORCHTITAN
@@ -57,20 +57,6 @@ def test_sums_in_fp32_are_moved_by_kernels_of_their_own() -> None:
     assert after.backward_s - before.backward_s == pytest.approx(seconds, rel=1e-6)
     assert after.forward_s == before.forward_s
     assert after.kept == before.kept
-
-
-@pytest.mark.parametrize(("stages", "each"), [(1, 2 + 2), (4, 2 + 2)])
-def test_experts_that_no_rank_shares_are_not_gathered(stages: int, each: int) -> None:
-    """With one replica the experts of a rank are whole already: dense weights alone are gathered."""
-    block = replace(blocks(Setting(S, B))[1], parameters=Buckets(5, 0, 1000), tied=0)
-    position = Position(0, stages, 4)
-    held = [
-        stage_memory([block], ["none"], position, recipe("bf16"), sharding=Sharding(3, 4, ranks)).working
-        for ranks in (1, 2)
-    ]
-    plain = stage_memory([block], ["none"], position, recipe("bf16")).working
-    assert held[0] - plain == each * 5
-    assert held[1] - plain == each * 1005
 
 
 def test_bytes_of_frameworks_are_checked() -> None:

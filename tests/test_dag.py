@@ -37,12 +37,12 @@ from nest.dag import (
     solve_dag,
 )
 from nest.dag.cuts import cuts_of
-from nest.dag.downsets import bits, downsets_along, topological_orders
 from nest.dag.knapsack import Choice, least_time
 from nest.dag.load import Load
 from nest.dag.split import SplitSearch, lower_bound, misfit
 from nest.dag.tables import folded, split_tables
 from nest.dag.units import units_of
+from nest.downsets import bits, downsets_along, topological_orders
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.result import Status
 

@@ -1,21 +1,25 @@
-"""Solver, judge and reference agree under preset `default`: as integers, on random problems small enough to try all."""
+"""Solver, judge, checker and reference agree under preset `default`, on problems small enough to try all."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import oracle_default as oracle
 import pytest
 from random_default import SMALL, Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 
+from nest.certificate import check as claimed
 from nest.cluster import Cluster, Level
 from nest.constraints import AllowedDegrees, Constraint, CutsAt, EqualStages, MaxDevices, MemoryHeadroom, Pin, Together
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.graph import Edge, Layer, LayerGraph
 from nest.presets import DEFAULT
-from nest.problem import Choices, Problem, Training, Variant
+from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Result, Status
 from nest.solve import solve
+from nest.units import HARD_LIMIT
 
 TINY = Size(layers=3, devices=6, levels=2, variants=1, batch=6)
 LARGER = Size(layers=5, devices=16, levels=3, variants=2)
@@ -32,6 +36,7 @@ def check(problem: Problem) -> Result:
     if result.plan is None or best.plan is None:
         assert result.status is Status.INFEASIBLE, shown
         assert result.reason, shown
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return result
     assert result.status is Status.OPTIMAL, shown
     verdict, rival = evaluate(problem, result.plan), evaluate(problem, best.plan)
@@ -44,13 +49,31 @@ def check(problem: Problem) -> Result:
     assert result.objective_ticks <= rival.objective_ticks, shown
     slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
     assert abs(result.objective_ticks - best.objective) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     return result
+
+
+def refuted_by(problem: Problem, value: int) -> int | None:
+    """Return what the legal plan takes with which the checker refutes a claim."""
+    better = claimed(problem, value).better
+    verdict = None if better is None else evaluate(problem, better)
+    return verdict.objective_ticks if verdict is not None and verdict.legal else None
 
 
 @pytest.mark.parametrize("seed", range(160))
 def test_small(seed: int) -> None:
     """Every plan of a few layers on a few devices."""
     check(random_problem(seed, SMALL))
+
+
+@pytest.mark.parametrize("seed", range(3000, 3040))
+def test_numbers_of_layers_that_recompute(seed: int) -> None:
+    """So many layers of each stage do, or all that can, and where nothing may be kept, one kind has to."""
+    problem = random_problem(seed, SMALL)
+    known = frozenset(kind for graph in problem.graphs.values() for kind in graph.recomputes)
+    kinds = known if known and seed % 2 else None
+    check(problem.with_choices(stage_recompute=kinds, recomputed=frozenset({1 + seed % 3}), hybrid=seed % 5 > 0))
 
 
 @pytest.mark.parametrize("seed", range(1000, 1025))
@@ -73,6 +96,28 @@ def test_slow_transfers_in_different_replicas() -> None:
 def test_replicas_that_cross_at_different_boundaries() -> None:
     """Stages whose two boundaries are far in different replicas: no replica pays for both."""
     check(random_problem(2265, LARGER))
+
+
+def test_larger_groups_may_hold_more() -> None:
+    """Of what a stage holds that it gathers, a group of one rank holds nothing besides: it alone fits here."""
+    experts = tuple(Layer(at, 0.1, 0.1, 1000, 0, "", 1000) for at in range(2))
+    graph, cluster = LayerGraph(experts, (Edge(0, 1, 0),)), Cluster(8, 2000, (Level(8, 1e6, 0.0),))
+    training = Training(8, "sgd", copies=Copies(0, 1, 0.5), holds_gathered=True, step_s_per_byte=1e-5)
+    wanted = Choices(stages=frozenset({2}), replicas=frozenset({2}), zero=frozenset({3}))
+    problem = Problem("experts", {Variant(1, 2): graph}, cluster, training, wanted, DEFAULT)
+    for hbm_bytes, degree in ((2000, 2), (2500, 4)):
+        plan = check(replace(problem, cluster=replace(cluster, hbm_bytes=hbm_bytes))).plan
+        assert plan is not None
+        assert [stage.sharding.degree for stage in plan.stages] == [degree, degree]
+
+
+def test_no_room_for_a_split_transfer() -> None:
+    """A variant that is wider than the cluster has no plan, and does no harm."""
+    graph = LayerGraph((Layer(0, 0.1, 0.2, 1000, 0), Layer(1, 0.1, 0.2, 1000, 0)), (Edge(0, 1, 1000),))
+    cluster, training = Cluster(2, 10**6, (Level(2, 1e6, 0.0),)), Training(4, "sgd", splits_transfers=True)
+    for variants in ((3,), (1, 3)):
+        graphs = {Variant(tensor): graph for tensor in variants}
+        check(Problem("wide", graphs, cluster, training, preset=DEFAULT))
 
 
 @pytest.mark.slow
@@ -125,6 +170,8 @@ def test_local_side_constraints(seed: int) -> None:
             best = verdict.objective_ticks if best is None else min(best, verdict.objective_ticks)
     assert result.objective_ticks == best, f"{show_problem(problem)}\n{result}"
     assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+    assert claimed(problem, HARD_LIMIT if best is None else best).holds
+    assert best is None or refuted_by(problem, best + 1) == best
 
 
 @pytest.mark.parametrize("seed", range(20))

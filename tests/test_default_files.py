@@ -33,8 +33,10 @@ levels = [
 [training]
 global_batch = 64
 optimizer = "adam"
-copies = { optimizer = 6, gradients = 2 }
-sync_overlap = 0.5
+copies = { optimizer = 6, gradients = 2, gathered = 0.5, reduced = 1, stepped = 3 }
+hides_gradients = true
+holds_gathered = true
+step_s_per_byte = 2e-12
 overlap_tax = 0.1
 overhead_bytes = 1e8
 
@@ -103,7 +105,9 @@ def test_what_a_file_says(path: Path) -> None:
     """Every key of preset `default` arrives where it belongs."""
     problem = read_problem(path)
     assert problem.preset == DEFAULT
-    assert problem.training == Training(0, "adam", 64, Copies(6, 2), 0.5, 0.1, 1e8)
+    assert problem.training == Training(
+        0, "adam", 64, Copies(6, 2, 0.5, 1, 3), True, True, False, False, 0.1, 2e-12, 1e8
+    )
     wide, narrow = Variant(2, microbatch=2), Variant(1, microbatch=2)
     assert set(problem.graphs) == {wide, narrow}
     assert (problem.recomputes(wide), problem.recomputes(narrow)) == (("none", "full"), ("none",))
@@ -168,7 +172,9 @@ def test_plans_survive_a_file(seed: int, tmp_path: Path) -> None:
             "global_batch = 64\nmicrobatches = 4",
             "training: microbatches and global_batch are both",
         ),
-        ("sync_overlap = 0.5", "sync_overlap = 1.5", "training.sync_overlap: 1.5; give a part, a number from 0 to 1"),
+        ("hides_gradients = true", "hides_gradients = 1", "training.hides_gradients: 1; give true or false"),
+        ("step_s_per_byte = 2e-12", "step_s_per_byte = -1.0", "training.step_s_per_byte: -1.0; give seconds"),
+        ("gathered = 0.5", "gathered = 0.3", "training.copies.gathered: 0.3; give a multiple of 1/64 from 0 to 64"),
         ("gradients = 2", "gradients = -1", "training.copies.gradients: -1; give a whole number from 0 to 64"),
         ("gradients = 2", "gradient = 2", 'training.copies.gradient: unknown key; did you mean "gradients"?'),
         ("overhead_bytes = 1e8", 'overhead_bytes = "x"', 'training.overhead_bytes: "x"; give bytes'),
@@ -237,13 +243,15 @@ def test_other_solvers_refuse(backend: str, path: Path, capsys: pytest.CaptureFi
     assert len(printed.err.splitlines()) == 1
 
 
-def test_provers_refuse(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So do the provers, the checker among them."""
+def test_provers_that_do_not_cover_it_refuse(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So do the provers but for the checker, which proves the optimum."""
     plan = path.with_name("plan.json")
     solved = solve(read_problem(path)).plan
     assert solved is not None
     write_plan(solved, plan)
-    for prover in ("checker", "cpsat", "pyomo"):
+    assert run(["certify", str(path), str(plan)]) == 0
+    assert "confirmed by checker" in capsys.readouterr().out
+    for prover in ("cpsat", "pyomo"):
         assert run(["certify", str(path), str(plan), "--with", prover]) == 2, prover
         printed = capsys.readouterr()
         assert printed.out == ""

@@ -86,6 +86,7 @@ BROKEN: dict[str, tuple[str, Plan]] = {
     "width not allowed": ("variant", plan_of(2, variant=WIDE)),
     "microbatch not allowed": ("variant", plan_of(2, variant=AGAIN)),
     "unit beside groups of four": ("nesting", plan_of(2, variant=THREE)),
+    "technology without a menu": ("technology", replace(LEGAL, technologies=("fibre",))),
     "layer left out": ("cover", with_stage(1, layers=("c",))),
     "layer twice": ("cover", with_stage(1, layers=("b", "c", "d"))),
     "stages swapped": ("order", replace(LEGAL, stages=(LEGAL.stages[1], LEGAL.stages[0]))),
@@ -126,6 +127,26 @@ def test_one_broken_rule(case: str) -> None:
     verdict = evaluate(many if case == "too many devices" else PROBLEM, plan)
     assert {violation.rule for violation in verdict.violations} == {rule}, (case, verdict.violations)
     assert all(violation.message for violation in verdict.violations)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count", "legal"),
+    [({1}, 1, True), ({1}, None, False), ({2}, 1, False), ({2}, None, True), ({7}, None, True), ({7}, 1, False)],
+)
+def test_numbers_of_layers_that_recompute(numbers: set[int], count: int | None, legal: bool) -> None:
+    """Layers c and d can: one or both do as a problem says, and both where it says more."""
+    plan = with_stage(1, recompute="full", recomputed=count)
+    broken = evaluate(PROBLEM.with_choices(recomputed=frozenset(numbers)), plan).violations
+    assert {violation.rule for violation in broken} == (set() if legal else {"recompute"})
+
+
+def test_groups_of_replicas_may_be_ruled_out() -> None:
+    """Of four replicas two may share the weights, unless the problem leaves it at all of them."""
+    plan, roomy = plan_of(2, replicas=4, zeros=(2, 2)), replace(PROBLEM, training=Training(8))
+    assert evaluate(roomy, plan).legal
+    broken = evaluate(roomy.with_choices(hybrid=False), plan).violations
+    assert {violation.rule for violation in broken} == {"sharding"}
+    assert roomy.with_choices(hybrid=False, zero_degree=None).shard_groups(NARROW, 12) == (12,)
 
 
 def test_load_out_of_range() -> None:

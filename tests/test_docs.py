@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,12 @@ def anchors(page: Path) -> set[str]:
 
 def nest_calls(command: str) -> Iterator[list[str]]:
     """Yield the arguments of each call of the program in a command."""
-    for part in re.split(r"&&|\|\||[|;]", command):
-        words = shlex.split(part)
-        if words and Path(words[0]).name == "nest":
-            yield words[1:]
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    for between, group in groupby(words, lambda word: set(word) <= set("|&;<>")):
+        call = list(group)
+        if not between and Path(call[0]).name == "nest":
+            yield call[1:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -59,11 +62,19 @@ def test_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_is_listed() -> None:
-    """Whoever begins at the list of pages finds each of them."""
-    index = ROOT / "docs" / "README.md"
-    listed = set(re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", index.read_text(), flags=re.MULTILINE))
-    assert listed == {str(page.relative_to(index.parent)) for page in index.parent.rglob("*.md")} - {"README.md"}
+@pytest.mark.parametrize("index", sorted((ROOT / "docs").rglob("README.md")), ids=lambda page: page.parent.name)
+def test_every_page_is_listed(index: Path) -> None:
+    """Whoever begins at the list of pages finds each of them, those of a folder below in the list of that folder."""
+    listed = re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", index.read_text(), flags=re.MULTILINE)
+    below = [f"{other.parent.name}/README.md" for other in index.parent.glob("*/README.md")]
+    pages = [page.name for page in index.parent.glob("*.md") if page != index]
+    assert sorted(listed) == sorted([*pages, *below])
+
+
+def test_every_folder_has_a_list() -> None:
+    """No page lies where no list of pages looks."""
+    folders = {page.parent for page in (ROOT / "docs").rglob("*.md")}
+    assert [folder for folder in folders if not (folder / "README.md").exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -70,10 +70,31 @@ def test_replicas_with_everything_spread() -> None:
 
 def test_stages_and_replicas_with_recomputation() -> None:
     """Two stages of two replicas, the optimizer spread (ZeRO-1), and the first stage computing its layers again."""
-    outcome = executed(plan_of((3, 3), Variant(1), replicas=2, zero=[1, 1], again=["full", "none"]))
+    plan = plan_of((3, 3), Variant(1), replicas=2, zero=[1, 1], again=["full", "none"])
+    outcome = executed(plan)
     check(outcome)
     rows = 32 * 64 * 4  # fp32 numbers that enter a block
     assert outcome.stages[0].peak_bytes == 2 * 2 * rows, "two microbatches in flight, and of both blocks the input only"
+
+
+def test_recomputation_of_some_layers() -> None:
+    """Of a stage of three blocks the first two compute again, and the third keeps all."""
+    outcome = executed(plan_of((4, 3), Variant(1), again=["full", "none"], layers_again=[2, None]))
+    check(outcome)
+    first = outcome.job.shape.stages[0]
+    assert first.again == ("none", "full", "full", "none")
+    rows, whole = 32 * 64 * 4, outcome.stages[1].costing_bytes
+    assert outcome.stages[0].peak_bytes > 2 * 2 * rows + whole // 2, "the third block keeps more than its input"
+
+
+def test_groups_of_replicas_that_share_weights() -> None:
+    """FSDP2 over a mesh of two axes: weights are spread within pairs of replicas, and gradients summed across them."""
+    outcome = executed(plan_of((4,), Variant(1), replicas=4, zero=[3], together=2))
+    check(outcome)
+    whole = outcome.weights // 4  # each rank compares all of them
+    assert [(stage.weight_bytes, stage.optimizer_bytes) for stage in outcome.stages] == [
+        (4 * whole // 2, 8 * whole // 2)
+    ]
 
 
 def test_tensor_ranks_that_share_the_sequence() -> None:
@@ -100,6 +121,11 @@ OTHERS = {
     "sequence in stages": plan_of((2, 3), Variant(2, sequence=True, microbatch=2), again=["none", "full"]),
     "spread in stages": plan_of((2, 3), Variant(1), replicas=2, zero=[2, 3], again=["none", "full"]),
     "context": plan_of((4,), Variant(1, context=2), zero=[2]),
+    "moments spread within pairs": plan_of((4,), Variant(1), replicas=4, zero=[1], together=2),
+    "gradients spread within pairs": plan_of((4,), Variant(1), replicas=4, zero=[2], together=2),
+    "pairs of tensor ranks": plan_of((4,), Variant(2), replicas=4, zero=[3], together=2),
+    "pairs in stages": plan_of((2, 3), Variant(1), replicas=4, zero=[3, 1], together=2, again=["none", "selective"]),
+    "context ranks of each replica": plan_of((4,), Variant(1, context=2), replicas=2, zero=[1], together=1),
     "context in stages": plan_of((2, 3), Variant(1, context=2), zero=[1, 2], again=["none", "selective"]),
 }
 
@@ -127,6 +153,8 @@ EXPERTS: list[tuple[Sequence[int], Variant, int, Sequence[int], Sequence[Recompu
     ((2, 2), Variant(1, expert=2, context=2), 1, [2, 1], ["none", "selective"]),
 ]
 
+EXPERT_GROUPS = [(zero, together) for zero in (1, 3) for together in (1, 2)]
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cuts", "variant", "replicas", "zero", "again"), EXPERTS)
@@ -140,3 +168,13 @@ def test_experts(
     for stage in outcome.stages:
         assert (stage.weight_bytes, stage.optimizer_bytes) == (stage.weight_predicted, stage.optimizer_predicted)
         assert stage.peak_bytes < 1.6 * stage.predicted_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("zero", "together"), EXPERT_GROUPS)
+def test_experts_in_groups_of_replicas(zero: int, together: int) -> None:
+    """Dense weights are spread over twice as many ranks as experts, which one replica alone has whole."""
+    outcome = executed(plan_of((3,), Variant(1, expert=2), replicas=4, zero=[zero], together=together))
+    assert outcome.equal
+    for stage in outcome.stages:
+        assert (stage.weight_bytes, stage.optimizer_bytes) == (stage.weight_predicted, stage.optimizer_predicted)

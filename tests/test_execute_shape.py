@@ -18,7 +18,7 @@ from nest.execute.job import Job
 from nest.execute.predict import kept_bytes
 from nest.files import write_plan, write_problem
 from nest.graph import LayerGraph
-from nest.plan import Plan, inside_stage
+from nest.plan import Plan, inside_stage, over_replicas
 from nest.problem import Variant
 from nest.report.executed import executed_text
 from nest.report.layout import Screen
@@ -42,16 +42,32 @@ def test_shape_is_the_plans() -> None:
     found = prepared(plan)
     shape = found.job.shape
     assert reaches(found) == [(0, 2), (2, 6)]
-    assert [(stage.zero, set(stage.again)) for stage in shape.stages] == [(0, {"none"}), (3, {"full"})]
+    assert [(stage.zero, set(stage.again)) for stage in shape.stages] == [(0, {"none"}), (3, {"full", "none"})]
     assert (shape.replicas, shape.tensor, shape.sequence, shape.microbatch, shape.processes) == (2, 2, True, 3, 8)
     assert found.job.model.layers == 6
     assert found.job.sequences == 2 * 4 * 3
 
 
-def test_recomputation_of_the_variant() -> None:
-    """What the variant computes again every stage does, unless the stage says something else."""
-    plan = plan_of((2, 2), Variant(1, recompute="selective"), again=["none", "full"])
-    assert [stage.again[0] for stage in prepared(plan).job.shape.stages] == ["selective", "full"]
+def test_recomputation_of_the_first_layers() -> None:
+    """Of a stage the first layers recompute that can; embedding and head never do."""
+    plan = plan_of((4, 3, 3), ONE, again=["full", "selective", "full"], layers_again=[2, 2, None])
+    none, full, core = "none", "full", "selective"
+    expected = [(none, full, full, none), (core, core, none), (full, full, none)]
+    assert [stage.again for stage in prepared(plan).job.shape.stages] == expected
+
+
+def test_groups_of_replicas() -> None:
+    """Over how many replicas weights are spread follows from the degree; fewer replicas are in smaller groups."""
+    plan = plan_of((2, 2), Variant(1, context=2), replicas=8, zero=[2, 0], together=4)
+    shape = prepared(plan, processes=32).job.shape
+    assert [stage.together for stage in shape.stages] == [4, 8]
+    assert shape.sharing(0) == (8, 8)
+    small = prepared(plan, scale_down=True)
+    assert small.notes[:2] == ("replicas 8 -> 2", "ZeRO over groups of replicas, 4 -> 2")
+    assert [stage.together for stage in small.job.shape.stages] == [2, 2]
+    odd = replace(plan.stages[0], sharding=over_replicas(2, 3))
+    with pytest.raises(InvalidProblem, match=r"^stages\[0\].sharding: 3 ranks, of 8 replicas with 2 each"):
+        prepared(replace(plan, stages=(odd, plan.stages[1])), processes=32)
 
 
 @pytest.mark.parametrize(

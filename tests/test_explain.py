@@ -20,11 +20,13 @@ from random_problems import Size, random_problem
 from nest.cli import run
 from nest.cluster import Cluster, Level
 from nest.constraints import Apart, EqualStages, Filters, LocalConstraint, Outer, Pin, Run, Together
-from nest.explain import Explanation, _may_be_cut, explain
+from nest.explain import Explanation, explain
+from nest.explain.questions import may_be_cut
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.files import write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.hardware import cluster_named
+from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, SideConstraint, Training, Variant
 from nest.report.layout import Screen, Summary, render
 from nest.report.terminal import explain_into
@@ -151,7 +153,7 @@ def test_time_is_limited_with_many_variants(monkeypatch: pytest.MonkeyPatch) -> 
         time.sleep(0.02)
         return "none"
 
-    monkeypatch.setattr("nest.explain.why_infeasible", pretend)
+    monkeypatch.setattr("nest.explain.questions.why_infeasible", pretend)
     begin = time.perf_counter()
     found = explain(problem, "it is known", time_limit_s=1)
     assert time.perf_counter() - begin < 4
@@ -168,6 +170,15 @@ def test_devices_that_stages_and_replicas_take_together(capsys: pytest.CaptureFi
     printed = " ".join(capsys.readouterr().out.split())
     assert "stages x replicas x width, 2 x 2 x 8, are 32 devices, the cluster has 16" in printed
     assert "use 32 devices" in printed
+
+
+def test_more_devices_do_not_always_help() -> None:
+    """A group of six nests with blocks of four only where it is the whole cluster: memory alone is in the conflict."""
+    cluster = Cluster(6, 100, (Level(2, 1e9, 0.0), Level(3, 1e9, 0.0)))
+    graph = LayerGraph((Layer("a", 1.0, 1.0, 200, 0),), ())
+    training = Training(2)
+    problem = Problem("six", {Variant(2, context=2): graph}, cluster, training, Choices(zero=frozenset({0})), DEFAULT)
+    assert explained(problem).conflict == (f"memory={cluster.hbm_bytes}",)
 
 
 def test_command_line_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +310,7 @@ def test_cuts_by_brute_force(seed: int) -> None:
     problem = random_problem(seed, SMALL)
     kinds = ("together", "apart", "cuts_at", "equal_stages", "cuts_at")
     filters = Filters(problem.with_constraints(*random_constraints(seed, problem, kinds)))
-    assert _may_be_cut(filters) == any(map(partial(keeps, filters), problem.variants))
+    assert may_be_cut(filters) == any(map(partial(keeps, filters), problem.variants))
 
 
 def keeps(filters: Filters, variant: Variant) -> bool:

@@ -20,7 +20,7 @@ from nest.problem import Variant
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of other packages are not ours
 
-FULL = Variant(1, recompute="full")
+ONE = Variant(1)
 
 
 def installed(name: str, package: str) -> Any:
@@ -86,7 +86,7 @@ def test_torchtitan(replicas: int, ends: tuple[int, ...], zero: int, tmp_path: P
     """Its manager reads the settings, and its mesh is that of the plan."""
     manager = installed("torchtitan.config.manager", "torchtitan 0.2")
     dims = installed("torchtitan.distributed.parallel_dims", "torchtitan 0.2")
-    given = eight(FULL, replicas, ends, zero)
+    given = eight(ONE, replicas, ends, zero)
     (tmp_path / "job.toml").write_text(exported(given, FRAMEWORKS["torchtitan"]).text)
     config = manager.ConfigManager().parse_args(["--job.config_file", str(tmp_path / "job.toml")])
     parallel = config.parallelism
@@ -104,7 +104,7 @@ def test_accelerate(degree: int, tmp_path: Path) -> None:
     """Its reader takes the configuration, and its mesh has as many processes as the plan has ranks."""
     configs = installed("accelerate.commands.config.config_args", "accelerate 1.10 or later")
     meshes = installed("accelerate.parallelism_config", "accelerate 1.10 or later")
-    given = eight(FULL, 64, (34,), 3)
+    given = eight(ONE, 64, (34,), 3)
     narrow = replace(given.plan.stages[0], sharding=over_replicas(3, degree))
     given = replace(given, plan=replace(given.plan, stages=(narrow,)))
     (tmp_path / "config.yaml").write_text(exported(given, FRAMEWORKS["accelerate"]).text)
@@ -120,7 +120,7 @@ def test_deepspeed(zero: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     configs = installed("deepspeed.runtime.config", "deepspeed 0.16.4 or later")
     monkeypatch.setattr(configs.dist, "get_rank", lambda: 0)
     monkeypatch.setattr(configs.dist, "get_world_size", lambda: 64)
-    text = exported(eight(FULL, 64, (34,), zero), FRAMEWORKS["deepspeed"]).text
+    text = exported(eight(ONE, 64, (34,), zero), FRAMEWORKS["deepspeed"]).text
     (tmp_path / "settings.json").write_text(text)
     config = configs.DeepSpeedConfig(str(tmp_path / "settings.json"))
     assert (config.train_batch_size, config.zero_config.stage) == (512, zero)
@@ -132,4 +132,4 @@ def test_deepspeed(zero: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def eight(variant: Variant, replicas: int, ends: tuple[int, ...], zero: int) -> Assignment:
     """Return a plan of Llama-3 8B on 64 H100."""
     run, problem = posed("llama3-8b_h100_64", variant)
-    return judged(run, problem, plan(problem, variant, replicas, ends, zero=zero))
+    return judged(run, problem, plan(problem, variant, replicas, ends, zero=zero, again="full"))

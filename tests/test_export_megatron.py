@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from export_cases import CASES, INSTANCES, case, judged, plan, posed
 
 from nest.cli.estimate import estimate_command
-from nest.costing import Layout, estimate_iteration, network_of, placed, recipe_named
+from nest.costing import Layout, recipe_named
 from nest.errors import InvalidProblem
 from nest.export import FRAMEWORKS, Assignment, Inexpressible, exported
 from nest.export.layout import joined
@@ -24,7 +24,7 @@ from nest.families import Architecture, Hyperparameters, describe, from_hyperpar
 from nest.families.formats.megatron_flags import flags_of_text
 from nest.families.formats.megatron_layout import parts_of_layout
 from nest.problem import Variant
-from nest.runs import read_run
+from nest.runs import Given, estimate, read_run
 
 MEGATRON = FRAMEWORKS["megatron"]
 REAL = ("llama3-70b", "mixtral-8x7b", "deepseek-v3")
@@ -95,15 +95,46 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
     zero, variant = given.plan.stages[0].sharding.zero, given.plan.variant
     reserve, batch = given.run.reserve_bytes, given.run.global_batch
     layout = Layout(
-        batch, given.plan.replicas, len(layers), zero=zero, layers=layers, recompute=variant.recompute, reserve=reserve
+        batch, given.plan.replicas, len(layers), zero=zero, layers=layers, recompute=CASES[name][4], reserve=reserve
     )
-    setting = replace(given.run.setting(variant), framework=given.run.framework)
-    network = placed(network_of(given.run.hardware), setting, layout)
-    own = estimate_iteration(
-        given.run.model, given.run.hardware.device, setting, layout, recipe=given.run.recipe, network=network
-    )
+    run = given.run
+    own = estimate(Given(run.model, run.hardware, run.setting(variant), layout, run.recipe))
     assert found["iteration_s"] == own.iteration_s
     assert found["iteration_s"] == pytest.approx(given.iteration_s, rel=0.1)
+
+
+def test_some_layers_recompute(tmp_path: Path) -> None:
+    """The first layers of each stage are a block in Megatron-LM's words, and are read again as such."""
+    run, problem = posed("llama3-8b_h100_64", Variant(1))
+    made = plan(problem, Variant(1), 16, (9, 17, 25, 34), again="full", layers=3)
+    text = text_of(judged(run, problem, made))
+    assert "--recompute-granularity full\n  --recompute-method block\n  --recompute-num-layers 3\n" in text
+    (tmp_path / "args.sh").write_text(text)
+    typed = ("--model", tmp_path / "args.sh", "--cluster", "dgx-h100:64", "--reserve", "4", "--json")
+    result = CliRunner().invoke(estimate_command, [str(each) for each in typed], standalone_mode=False)
+    assert result.exception is None
+    found = json.loads(result.output)
+    assert (found["from_file"]["recompute"], found["from_file"]["recompute_layers"]) == ("full", 3)
+    layout = Layout(run.global_batch, 16, 4, zero=1, recompute="full", recomputed=(3,) * 4, reserve=run.reserve_bytes)
+    assert Given(run.model, run.hardware, run.setting(Variant(1)), layout, run.recipe).plan == made
+    fewer = replace(made.stages[1], recomputed=2)
+    with pytest.raises(
+        Inexpressible, match=r"stage 1: recomputes 'full' in 2 layers, stage 0 in 3: Megatron-LM has one"
+    ):
+        text_of(judged(run, problem, replace(made, stages=(made.stages[0], fewer, *made.stages[2:]))))
+
+
+def test_stages_with_fewer_layers_recompute_all_of_them() -> None:
+    """A number of layers goes with stages that have fewer, and with those that have none that can."""
+    run, problem = posed("llama3-8b_h100_64", Variant(1))
+    made = plan(problem, Variant(1), 16, (1, 4, 18, 34), again="full", layers=5)
+    assert [(stage.recompute, stage.recomputed) for stage in made.stages] == [
+        ("none", None),
+        ("full", None),
+        ("full", 5),
+        ("full", 5),
+    ]
+    assert "--recompute-num-layers 5" in text_of(judged(run, problem, made))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="what is written is sourced by bash")
@@ -165,10 +196,10 @@ def test_layouts_are_short(stages: list[str], line: str) -> None:
 
 def test_even_stages_need_no_layout() -> None:
     """Equal stages are what Megatron-LM makes by itself; an embedding alone in a stage is none."""
-    run, problem = posed("llama3-8b_h100_64", Variant(1, recompute="full"))
-    even = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (9, 17, 25, 34)))
+    run, problem = posed("llama3-8b_h100_64", Variant(1))
+    even = judged(run, problem, plan(problem, Variant(1), 16, (9, 17, 25, 34), again="full"))
     assert "--pipeline-model-parallel-layout" not in text_of(even)
-    alone = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (1, 17, 33, 34)))
+    alone = judged(run, problem, plan(problem, Variant(1), 16, (1, 17, 33, 34), again="full"))
     assert "--pipeline-model-parallel-layout 'E|(t*16|)*2,L'" in text_of(alone)
 
 
@@ -254,8 +285,8 @@ def test_sharding_within_groups() -> None:
     text = text_of(case("llama3-8b", zero=3))
     assert "--data-parallel-sharding-strategy optim_grads_params" in text
     assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in text
-    run, problem = posed("llama3-8b_h100_64", Variant(1, recompute="full"))
-    plain = judged(run, problem, plan(problem, Variant(1, recompute="full"), 16, (9, 17, 25, 34), zero=0))
+    run, problem = posed("llama3-8b_h100_64", Variant(1))
+    plain = judged(run, problem, plan(problem, Variant(1), 16, (9, 17, 25, 34), zero=0, again="full"))
     assert "--use-distributed-optimizer" not in text_of(plain)
 
 
@@ -275,6 +306,6 @@ def test_software() -> None:
 
 def test_every_case_is_an_instance() -> None:
     """The cases are of the runs that they name."""
-    for instance, _variant, _replicas, ends in CASES.values():
+    for instance, _variant, _replicas, ends, _again in CASES.values():
         blocks = read_run(INSTANCES / f"{instance}.toml").model.stacks[0].blocks
         assert ends[-1] == len(blocks)

@@ -347,18 +347,10 @@ def test_electra_has_a_narrow_table() -> None:
     assert describe(json.dumps(base)).model.parameters == 108_891_648
 
 
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        (CLIP, "the model branches: nothing orders stack 'text' and those before it"),
-        (ALBERT, "its layers share their weights, of which every stage would hold a copy"),
-    ],
-    ids=["clip", "albert"],
-)
-def test_what_cannot_be_planned_is_refused(table: dict[str, object], line: str) -> None:
+def test_what_cannot_be_planned_is_refused() -> None:
     """What the space has no plans for is shown, and refused by the commands that plan, in one line."""
-    model = describe(json.dumps(table)).model
-    with pytest.raises(InvalidProblem, match=line):
+    model = describe(json.dumps(ALBERT)).model
+    with pytest.raises(InvalidProblem, match="its layers share their weights, of which every stage would hold a copy"):
         problem_of(Run(model, cluster_named("dgx-h100:8"), 64, 8))
 
 

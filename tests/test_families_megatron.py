@@ -215,7 +215,7 @@ def test_stages_of_a_layout(tmp_path: Path) -> None:
     found = estimated(path, f"{shape} --pipeline-model-parallel-layout 'Ett|ttt|ttt|L'")
     assert found["from_file"]["stage_layers"] == [2, 3, 3, 0]
     last, middle = found["stages"][3], found["stages"][1]
-    assert last["time"]["transfer"] == middle["time"]["transfer"]
+    assert 0 < last["time"]["transfer"] < middle["time"]["transfer"]  # nothing comes back to it
     assert 0 < last["memory"]["weights"] != middle["memory"]["weights"]
     typed = estimated(path, shape, "--stage-layers", "2,3,3,0")
     assert typed["iteration_s"] == found["iteration_s"]

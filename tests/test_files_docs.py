@@ -34,8 +34,8 @@ def with_fragment(fragment: str) -> dict[str, Any]:
 
 
 def test_page_has_examples() -> None:
-    """The blocks are found: a problem, its Python, fragments for links, layers, costs (two), skips, edges; a plan."""
-    assert [language for language, _ in BLOCKS].count("toml") == 7
+    """The blocks are found: a problem, its Python, fragments (menus, links, layers, costs, skips, edges), a plan."""
+    assert [language for language, _ in BLOCKS].count("toml") == 8
     assert {language for language, _ in BLOCKS} == {"toml", "python", "json"}
 
 

@@ -93,7 +93,8 @@ def test_index_describes_runs(entry: dict[str, Any]) -> None:
     path = INSTANCES / entry["file"]
     run = read_run(path)
     assert run.name == path.stem
-    assert run.hardware.cluster.devices == entry["devices"] == int(path.stem.rpartition("_")[2])
+    assert run.hardware.cluster.devices == entry["devices"]
+    assert path.stem.endswith((f"_{entry['devices']}", "_two_buildings"))
     assert run.source == entry["source"]
     assert run.model.name == entry["model"]
     assert path.read_text().startswith(f"# {entry['model']} on {entry['devices']} ")
@@ -102,7 +103,11 @@ def test_index_describes_runs(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [pytest.param(each, marks=[pytest.mark.slow] if each["devices"] > 64 else [], id=each["file"]) for each in RUNS],
+    [
+        pytest.param(each, marks=[pytest.mark.slow] if each["devices"] > 64 else [], id=each["file"])
+        for each in RUNS
+        if each["optimum"]["default"]  # what is not proven yet has nothing to reproduce
+    ],
 )
 def test_optimum_of_a_run_is_reproduced(entry: dict[str, Any]) -> None:
     """The solver proves the optimum of each run, and finds the plan that the index states."""

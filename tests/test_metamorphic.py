@@ -17,16 +17,17 @@ from random_default import Size, random_problem
 from random_problems import random_problem as random_paper_problem
 from random_problems import show_problem
 
-from nest.cluster import Cluster
-from nest.costing import RECIPES, Layout, Setting, estimate_iteration, network_of, placed
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster
+from nest.costing import RECIPES, Layout, Setting
 from nest.evaluate import evaluate
 from nest.families import Hyperparameters, from_hyperparameters
-from nest.graph import Edge, LayerGraph
+from nest.graph import Edge
 from nest.hardware import cluster_named
 from nest.networks import Link, fat_tree, level_network
 from nest.networks import Network as Wires
 from nest.presets import PAPER
 from nest.problem import Choices, Problem
+from nest.runs import Given, estimate
 from nest.solve import solve
 
 SIZE = Size(layers=4, devices=12, levels=3, variants=2)
@@ -104,7 +105,7 @@ def slower_layer(problem: Problem, rng: random.Random) -> Problem:
         old = layers[at]
         more = {"backward_s": old.backward_s + 0.25, "parameter_bytes": 2 * old.parameter_bytes}
         layers[at] = replace(old, **more)  # type: ignore[arg-type]
-        graphs[variant] = LayerGraph(tuple(layers), graph.edges)
+        graphs[variant] = replace(graph, layers=tuple(layers))
     return replace(problem, graphs=graphs)
 
 
@@ -168,7 +169,7 @@ def longer(problem: Problem) -> Problem:
     for variant, graph in problem.graphs.items():
         last = graph.layers[-1]
         edge = Edge(last.id, "again", 1000)
-        graphs[variant] = LayerGraph((*graph.layers, replace(last, id="again")), (*graph.edges, edge))
+        graphs[variant] = replace(graph, layers=(*graph.layers, replace(last, id="again")), edges=(*graph.edges, edge))
     return replace(problem, graphs=graphs)
 
 
@@ -221,7 +222,9 @@ def scaled(value: Any, seconds: int, size: int) -> Any:
     for spec in fields(value):
         old = getattr(value, spec.name)
         if spec.name.endswith("bytes_per_s"):
-            found[spec.name] = old * size / seconds
+            found[spec.name] = None if old is None else old * size / seconds
+        elif spec.name == "step_s_per_byte":
+            found[spec.name] = old * seconds / size
         elif spec.name.endswith("_s") and spec.name != "time_unit_s":
             found[spec.name] = old * seconds
         elif spec.name.endswith("bytes"):
@@ -240,6 +243,9 @@ def test_units_do_not_matter(made: Callable[[int], Problem], seconds: int, size:
     Fails where a constant is added to a time or a size, and where ticks are chosen too coarse for small figures.
     """
     problem = made(seed)
+    levels = tuple(replace(level, link=PLAIN_LINK) for level in problem.cluster.levels)
+    cluster = replace(problem.cluster, levels=levels, library=PLAIN_LIBRARY)  # others have times of their own
+    problem = replace(problem, cluster=cluster)
     other = scaled(problem, seconds, size)
     before, after = price(problem), price(other)
     plan = solve(problem).plan
@@ -316,8 +322,7 @@ def test_what_is_computed_again_is_not_kept(
     for kind in ("none", "selective", "full"):
         layout = Layout(64, 16 // tensor // stages, stages, virtual, zero=1, recompute=kind)
         model = from_hyperparameters(numbers)
-        wires = placed(network_of(hardware), setting, layout)
-        found = estimate_iteration(model, hardware.device, setting, layout, recipe=RECIPES[0], network=wires)
+        found = estimate(Given(model, hardware, setting, layout, RECIPES[0]))
         kept.append([stage.activations for stage in found.memory])
         totals.append([stage.total for stage in found.memory])
     for series in (kept, totals):

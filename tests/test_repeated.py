@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
@@ -17,8 +18,46 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Problem, Training, Variant
 from nest.report.space import plans_of
-from nest.tables.repeated import RangeMost, Repeating, Repeats, Stages
+from nest.tables import prefix
+from nest.tables.branched import BranchedRepeats, StageOrder
+from nest.tables.family import Family
+from nest.tables.repeated import Fewest, RangeMost, Repeating, Repeats, Stages
 from nest.units import NEVER
+
+
+class Layers:
+    """Random layers: what they keep and need with and without recomputation, in no order of size."""
+
+    def __init__(self, rng: np.random.Generator, count: int) -> None:
+        self.kept, self.working, self.whole, self.ticks = (rng.integers(0, 9, count) for _ in range(4))
+        self.able = rng.random(count) < 0.8
+        kept, working = rng.integers(0, 7, count), rng.integers(0, 20, count)
+        self.again = np.where(self.able, kept, self.kept), np.where(self.able, working, self.working)
+        self.repeating = Repeating("full", self.able, np.where(self.able, self.ticks, 0), *self.again)
+        self.moment = self.working + self.whole
+
+    def check(self, repeats: Fewest, stages: Stages, layers: Sequence[Sequence[int]]) -> None:
+        """Assert that as few recompute as make each stage fit, and what they add."""
+        for flying in (1, 2, 5):
+            found = repeats.fewest(stages, flying)
+            added = repeats.added(prefix(self.ticks[self.able]), stages, found)
+            for at, places in enumerate(layers):
+                best = self.fewest(places, int(stages.room[at]), flying)
+                ticks = sum(self.ticks[[v for v in places if self.able[v]][:best]])
+                assert (found[at], added[at]) == (best, ticks if best else NEVER)
+
+    def fewest(self, places: Sequence[int], room: int, flying: int) -> int:
+        """Try every number of layers; 0 where none makes the stage fit."""
+        able = [v for v in places if self.able[v]]
+        for number in range(1, len(able) + 1):
+            held = [(self.again if v in able[:number] else (self.kept, self.working)) for v in places]
+            peak = most = 0
+            for v, (kept, working) in zip(places, held, strict=True):
+                peak += kept[v]  # of the microbatch that goes backward, layers behind have freed their part
+                most = max(most, peak + self.whole[v] + working[v])
+            if (flying - 1) * peak + most <= room:
+                return number
+        return 0
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -26,28 +65,29 @@ def test_fewest_layers(seed: int) -> None:
     """Whatever layers keep and need, also where memory grows with the number of layers that recompute."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 12))
-    kept, working, whole, ticks = (rng.integers(0, 9, count) for _ in range(4))
-    able = rng.random(count) < 0.8
-    again = np.where(able, rng.integers(0, 7, count), kept), np.where(able, rng.integers(0, 20, count), working)
-    repeating = Repeating("full", able, np.where(able, ticks, 0), *again)
+    layers = Layers(rng, count)
     runs = np.array([(first, end) for first in range(count) for end in range(first + 1, count + 1)])
-    stages = Stages(
-        runs[:, 0], runs[:, 1], rng.integers(0, 60, len(runs)), np.array([kept[a:b].sum() for a, b in runs])
-    )
-    repeats = Repeats(repeating, kept, working + whole, whole)
-    for flying in (1, 2, 5):
-        found = repeats.fewest(stages, flying)
-        added = repeats.added(stages.first, found)
-        for at, (first, end) in enumerate(runs.tolist()):
-            places = [place for place in range(first, end) if able[place]]
-            best = 0
-            for number in range(len(places), 0, -1):
-                repeated = places[:number]
-                held = sum(again[0][v] if v in repeated else kept[v] for v in range(first, end))
-                most = max(whole[v] + (again[1][v] if v in repeated else working[v]) for v in range(first, end))
-                best = number if flying * held + most <= stages.room[at] else best
-            assert found[at] == best
-            assert added[at] == (sum(ticks[v] for v in places[:best]) if best else NEVER)
+    kept = np.array([layers.kept[a:b].sum() for a, b in runs])
+    stages = Stages(runs[:, 0], runs[:, 1], rng.integers(0, 60, len(runs)), kept)
+    repeats = Repeats(layers.repeating, layers.kept, layers.moment, layers.whole)
+    layers.check(repeats, stages, [range(first, end) for first, end in runs.tolist()])
+
+
+@pytest.mark.parametrize(("seed", "count"), [*((seed, 7) for seed in range(30)), (30, 66), (31, 130)])
+def test_fewest_layers_where_they_branch(seed: int, count: int) -> None:
+    """Any stages of a graph with branches, its layers in order; also of more layers than a word has bits."""
+    rng = np.random.default_rng(seed)
+    layers, loose = Layers(rng, count), rng.random(count) < (0.6 if count < 64 else 0.03)
+    before = [0 if at < 2 else 1 << at - (2 if loose[at] else 1) for at in range(count)]
+    family = Family.of(before)
+    found = family.stages(7)
+    members = family.members[found.end] & ~family.members[found.first]
+    places = [np.flatnonzero(row).tolist() for row in members]
+    stages = Stages(found.first, found.end, rng.integers(0, 60, len(places)), members @ layers.kept)
+    order = StageOrder(family, found)
+    assert order.opening.tolist() == [each[0] for each in places]
+    repeats = BranchedRepeats(order, layers.repeating, layers.kept, (layers.moment, layers.whole))
+    layers.check(repeats, stages, places)
 
 
 def test_largest_values_of_runs() -> None:

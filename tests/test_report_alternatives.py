@@ -21,7 +21,7 @@ from nest.problem import Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
 
-SEEDS = (1, 5, 6, 10, 11, 13)
+SEEDS = (1, 5, 10, 11, 13, 14)
 """Those of random problems that have a plan."""
 
 NAMES = [(change.figure, change.value) for change in CHANGES]

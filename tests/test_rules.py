@@ -53,6 +53,7 @@ BROKEN: dict[str, tuple[str, Plan]] = {
         "variant",
         Plan(WIDE, 2, 6, (replace(FIRST, first_device=2, devices=4), replace(LAST, devices=2))),
     ),
+    "technology without a menu": ("technology", replace(LEGAL, technologies=("fibre",))),
     "layer left out": ("cover", plan_of(FIRST, replace(LAST, layers=("c",)))),
     "layer twice": ("cover", plan_of(FIRST, replace(LAST, layers=("b", "c", "d")))),
     "empty stage": ("cover", plan_of(replace(FIRST, layers=("a", "b", "c", "d")), replace(LAST, layers=()))),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nest.cluster import Level
-from nest.costing import LayerCost, Layout, framework_named, layer_costs, recipe_named
+from nest.costing import LayerCost, Layout, Recipe, framework_named, layer_costs, recipe_named
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.families import Architecture, Hyperparameters, describe, from_hyperparameters
@@ -17,9 +17,10 @@ from nest.files import read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
-from nest.runs import Posed, Run, is_run, plan_of, problem_of, read_run
+from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
 from nest.solve import solve
+from nest.tables.family import Family
 
 GPT = Hyperparameters("gpt", 8, 1024, 16, vocab=51200, seq=2048)
 LLAMA = Hyperparameters("llama", 8, 4096, 32, 8, ffn=14336, vocab=32000, seq=2048)
@@ -160,39 +161,54 @@ def test_layers_that_are_alike_are_priced_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_encoder_comes_before_its_decoder() -> None:
-    """What the encoder makes passes by the decoder's embedding, and goes on to each of its layers."""
+    """What the encoder makes goes to each layer of the decoder; nothing orders it and the decoder's embedding."""
     graph = next(iter(problem_of(run_of(T5, sequence=512)).problem.graphs.values()))
-    assert graph.unordered_pair is None
     kinds = [layer.kind for layer in graph.layers]
     end = max(at for at, kind in enumerate(kinds) if kind.startswith("encoder."))
     assert kinds[end + 1].startswith("decoder.embedding")
-    skips = [(target, size) for target, size in graph.outgoing[end] if size]
-    assert [target for target, _ in skips] == [at for at, kind in enumerate(kinds) if "cross" in kind]
-    assert dict(graph.outgoing[end])[end + 1] == 0
+    assert [target for target, _ in graph.outgoing[end]] == [at for at, kind in enumerate(kinds) if "cross" in kind]
+    assert graph.unordered_pair == (end, end + 1)
+    assert len(Family.of(graph.before).sizes) == len(graph) + 1 + end + 1  # with the embedding, or without it so far
 
 
 def test_a_tower_comes_before_the_decoder() -> None:
-    """The projector feeds the first layer of text, whose embedding lies between."""
+    """The projector feeds the first layer of text, and nothing orders it and the embedding of text."""
     model = describe(LLAVA).model
     posed = problem_of(run_of(model))
     graph = posed.problem.graphs[Variant(1)]
-    assert graph.unordered_pair is None
     last = max(at for at, layer in enumerate(graph.layers) if layer.kind.startswith("vision."))
-    assert [(target, size > 0) for target, size in graph.outgoing[last]] == [(last + 1, False), (last + 2, True)]
+    assert [(target, size > 0) for target, size in graph.outgoing[last]] == [(last + 2, True)]
+    assert graph.unordered_pair == (last, last + 1)
     assert solve(posed.problem).status is Status.OPTIMAL
 
 
-def test_towers_side_by_side_are_refused() -> None:
-    """Neither tower of CLIP looks at the other."""
-    with pytest.raises(InvalidProblem, match="the model branches: nothing orders stack"):
-        problem_of(run_of(describe(CLIP).model, sequence=77))
+def test_towers_side_by_side() -> None:
+    """Neither tower of CLIP looks at the other, and both meet in the contrast."""
+    posed = problem_of(run_of(describe(CLIP).model, sequence=77))
+    graph = posed.problem.graphs[Variant(1)]
+    towers = [kind.partition(".")[0] for kind in (layer.kind for layer in graph.layers)]
+    sides = towers.count("vision"), towers.count("text")
+    assert len(Family.of(graph.before).sizes) == (sides[0] + 1) * (sides[1] + 1) + 1
+    assert len(graph.incoming[-1]) == 2
+    assert solve(posed.problem).status is Status.OPTIMAL
 
 
-def test_a_tied_table_counts_once_in_one_stage() -> None:
-    """The head of a GPT stores the table again, unless a single stage is asked for."""
-    free = problem_of(run_of(GPT)).problem.graphs[Variant(1)].layers[-1].parameter_bytes
-    single = problem_of(run_of(GPT, choices=Choices(stages=frozenset({1})))).problem
-    assert free - single.graphs[Variant(1)].layers[-1].parameter_bytes == 2 * 51200 * 1024
+def test_a_stack_that_nothing_joins_is_refused() -> None:
+    """Towers whose outputs never meet are two models."""
+    model = replace(describe(CLIP).model, links=())
+    with pytest.raises(InvalidProblem, match="stack 'vision' feeds no other stack, and none feeds it"):
+        problem_of(run_of(model, sequence=77))
+
+
+def test_a_head_uses_the_table_of_the_embedding_again() -> None:
+    """The head of a GPT names the table; that of a llama has one of its own."""
+    graph = problem_of(run_of(GPT)).problem.graphs[Variant(1)]
+    assert graph.table == graph.layers[0].id
+    assert [layer.tied_bytes for layer in graph.layers] == [0] * 9 + [2 * 51200 * 1024]
+    assert graph.layers[-1].parameter_bytes >= 2 * 51200 * 1024
+    own = problem_of(run_of(LLAMA)).problem.graphs[Variant(1)]
+    assert own.table is None
+    assert not any(layer.tied_bytes for layer in own.layers)
 
 
 def test_copies_and_overlaps_follow_recipe_and_framework() -> None:
@@ -201,10 +217,13 @@ def test_copies_and_overlaps_follow_recipe_and_framework() -> None:
     assert training.copies is not None
     assert (training.copies.optimizer, training.copies.gradients) == (6, 2)
     assert (training.overhead_bytes, training.global_batch) == (2**30, 32)
-    assert 0 < training.sync_overlap < 1
-    assert problem_of(run_of(GPT, framework=framework_named("megatron-2021"))).problem.training.sync_overlap == 0
-    with pytest.raises(InvalidProblem, match="recipe: 'amp' sends other bytes than it holds"):
-        problem_of(run_of(GPT, recipe=recipe_named("amp")))
+    assert training.hides_gradients
+    assert not problem_of(run_of(GPT, framework=framework_named("megatron-2021"))).problem.training.hides_gradients
+    assert training.step_s_per_byte == pytest.approx(25 / (0.75 * cluster_named("dgx-h100:16").device.hbm_bytes_per_s))
+    amp = problem_of(run_of(GPT, recipe=recipe_named("amp"))).problem.training.held
+    assert (amp.optimizer, amp.gradients, amp.gathered, amp.summed) == (2, 1, 0.5, 1)
+    with pytest.raises(InvalidProblem, match="recipe: 'odd' holds no whole multiple of the weights"):
+        problem_of(run_of(GPT, recipe=Recipe("odd", 2, 3, 4, 8)))
 
 
 def answer(run: Run) -> Result:
@@ -220,7 +239,8 @@ def test_no_worse_than_a_layout_that_is_given() -> None:
     problem, best = problem_of(run).problem, answer(run)
 
     for data, stages, zero in ((8, 1, 1), (4, 2, 1), (2, 4, 0), (1, 8, 0)):
-        given = evaluate(problem, plan_of(run, problem, Variant(2, sequence=True), Layout(32, data, stages, zero=zero)))
+        setting, layout = run.setting(Variant(2, sequence=True)), Layout(32, data, stages, zero=zero)
+        given = evaluate(problem, Given(run.model, run.hardware, setting, layout, run.recipe).plan)
         assert given.legal
         assert given.objective_ticks is not None
         assert best.objective_ticks is not None
@@ -336,11 +356,3 @@ def test_a_wrong_run_file_is_refused(tmp_path: Path, old: str, new: str, message
     with pytest.raises(InvalidProblem) as caught:
         read_run(written(tmp_path, RUN.replace(old, new, 1)))
     assert message in str(caught.value).replace(str(tmp_path) + "/", "").replace('"', "'")
-
-
-def test_a_layout_outside_the_space_is_refused() -> None:
-    """Interleaved chunks are no plan of the problem."""
-    run = run_of(LLAMA)
-    problem = problem_of(run).problem
-    with pytest.raises(InvalidProblem, match="layout: chunks"):
-        plan_of(run, problem, Variant(1), Layout(32, 4, 4, virtual=2))

@@ -11,9 +11,10 @@ import numpy as np
 import oracle_default as oracle
 import oracle_schedules as schedules
 import pytest
+from random_branches import BRANCHED, random_branched
 from random_default import Size, random_plan
 from random_problems import show_plan, show_problem
-from random_schedules import SMALL, scheduled_problem
+from random_schedules import SMALL, scheduled, scheduled_problem
 
 from nest.cli import run
 from nest.cost.schedule import summed
@@ -63,6 +64,26 @@ def test_small(seed: int) -> None:
 def test_larger(seed: int) -> None:
     """More layers and devices."""
     check(scheduled_problem(10_000 + seed, LARGER))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_branches(seed: int) -> None:
+    """Every chain of downsets of a few layers, and the bound of all of them from one order of the layers."""
+    problem = scheduled(seed, random_branched(seed, replace(BRANCHED, layers=4)))
+    result, ordered = check(problem), solve(problem, cuts="order")
+    if result.objective_ticks is None:
+        assert ordered.plan is None
+        return
+    assert ordered.bound_ticks is not None
+    assert ordered.bound_ticks <= result.objective_ticks
+    assert ordered.objective_ticks is None or ordered.objective_ticks >= result.objective_ticks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_more_branches(seed: int) -> None:
+    """More layers."""
+    check(scheduled(seed, random_branched(seed)))
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import oracle_default as oracle
 import oracle_schedules as schedules
 import pytest
@@ -22,6 +23,7 @@ from nest.result import Result, Status
 from nest.solve import solve
 from nest.tables import Tables
 from nest.tables.exchanged import least_exchanged
+from nest.tables.ways import way_of
 
 SMALL = Size(layers=4, devices=8, levels=3, variants=1, batch=8)
 LARGER = Size(layers=5, devices=12, levels=3, variants=2)
@@ -105,13 +107,13 @@ def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_least_exchanges_are_no_more_than_exchanges(seed: int) -> None:
     """A library's time to launch counts once for a call: not for each byte, as a rate had it."""
-    tables = Tables.of(random_problem(seed, LARGER))
+    tables, nothing = Tables.of(random_problem(seed, LARGER)), (np.zeros(1, dtype=np.int64),) * 2
     for each in tables.grouped:
         for replicas in (2, 3, 4):
             if 2 * replicas * each.width <= each.devices:
-                for option in each.options(replicas):
+                for option in each.options(replicas, 2):
                     for site in each.sites(2, replicas, "stage-major"):
-                        taken = each.extra(each.shares(site.holders, option.together), option.zero)
+                        taken = way_of(each, option, each.shares(site.holders, option.together), nothing).least
                         assert (least_exchanged(each, option) <= taken).all()
 
 

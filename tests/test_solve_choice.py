@@ -136,7 +136,7 @@ def test_explanation_without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> Claim:
         raise SolverUnavailable("ortools is not installed")
 
-    monkeypatch.setattr("nest.explain.solve_cpsat", missing)
+    monkeypatch.setattr("nest.explain.questions.solve_cpsat", missing)
     assert explain(FREE.with_constraints(dear(FREE, 1e-6))) is None
 
 

@@ -104,6 +104,9 @@ def _entries(
     problem: Problem, point: Point, blindings: Iterable[Blinding], time_limit_s: float | None
 ) -> Iterator[_Entry]:
     """Yield the entries of a point, the full problem's first; raises `InvalidProblem` if that is none."""
+    if problem.cluster.menus:
+        remedy = "give each level the figures of one technology in the place of alternatives"
+        raise InvalidProblem("cluster.levels", "a level has a menu, of which no blinding knows", remedy)
     full = apply_point(problem, point)
     try:
         scale_of(full)

@@ -130,10 +130,7 @@ def _bandwidth(factor: float, *, outer: bool) -> Callable[[Problem], Problem]:
         levels = problem.cluster.levels
         if outer and len(levels) == 1:
             raise InvalidProblem("cluster.levels", "there is one", "change the innermost level")
-        changed = tuple(
-            replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * (factor if bool(at) == outer else 1))
-            for at, level in enumerate(levels)
-        )
+        changed = tuple(level.widened(factor if bool(at) == outer else 1) for at, level in enumerate(levels))
         return replace(problem, cluster=replace(problem.cluster, levels=changed))
 
     return apply

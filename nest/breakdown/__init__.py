@@ -6,7 +6,7 @@ add up to its figures exactly, in ticks and quanta.
 
 from nest.breakdown.iteration import IterationParts, compute_limit, iteration_parts
 from nest.breakdown.load import LoadParts, load_parts
-from nest.breakdown.memory import MemoryParts, memory_parts
+from nest.breakdown.memory import MemoryParts, kept_quanta, memory_parts
 from nest.breakdown.traffic import Uplink, uplinks
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Uplink",
     "compute_limit",
     "iteration_parts",
+    "kept_quanta",
     "load_parts",
     "memory_parts",
     "uplinks",

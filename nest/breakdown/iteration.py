@@ -24,8 +24,8 @@ class IterationParts:
         As in `LoadParts`: those of all microbatches on the first of the stages with the largest load.
     bubble
         What the objective counts beside the load of that stage's microbatches: filling and draining the pipeline.
-    sync
-        Gradient synchronisation, once.
+    sync, step
+        Once: what is left of exchanging gradients and weights, and the optimizer's step, of the slowest stage.
     """
 
     compute: int
@@ -37,6 +37,7 @@ class IterationParts:
     sharding: int
     bubble: int
     sync: int
+    step: int
 
     @property
     def total(self) -> int:
@@ -70,10 +71,11 @@ def iteration_parts(problem: Problem, plan: Plan, evaluation: Evaluation, parts:
         raise InvalidPlan("plan", "it has no price", "repair it as 'nest evaluate' says")
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
     slowest = max(parts, key=lambda each: each.total)
-    sync = sync_of(problem, evaluation)
-    bubble = evaluation.objective_ticks - microbatches * slowest.total - sync
+    once = sync_of(problem, evaluation)
+    bubble = evaluation.objective_ticks - microbatches * slowest.total - once
+    step = next(stage.step for stage in evaluation.stages if stage.sync == once)
     times = {name: microbatches * ticks for name, ticks in slowest.as_dict().items()}
-    return IterationParts(**times, bubble=bubble, sync=sync)
+    return IterationParts(**times, bubble=bubble, sync=once - step, step=step)
 
 
 def compute_limit(problem: Problem) -> tuple[int, Variant]:

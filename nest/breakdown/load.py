@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate
 
 import numpy as np
 
@@ -97,9 +96,7 @@ class _Stages:
         return LoadParts(compute, times.recompute, **axes, transfer=transfer, sharding=judged.sharding)
 
     def _layers(self, at: int) -> tuple[Layer, ...]:
-        graph = self.problem.graphs[self.plan.variant]
-        ends = [0, *accumulate(len(stage.layers) for stage in self.plan.stages)]
-        return graph.layers[ends[at] : ends[at + 1]]
+        return self.problem.graphs[self.plan.variant].named(self.plan.stages[at].layers)
 
     def _axes(self, at: int, layers: Sequence[Layer], left: int) -> dict[Axis, int]:
         """Return the collectives of some layers by axis, in a block in which they take what the judge found."""

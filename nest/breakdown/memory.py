@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from itertools import accumulate
+from dataclasses import dataclass, fields, replace
 
 from nest.cost.memory import state
 from nest.cost.schedules import Schedule, in_flight
-from nest.evaluate import Evaluation
+from nest.evaluate import Evaluation, sharing_replicas
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
 from nest.plan import Plan
-from nest.problem import OPTIMIZER_COPIES, Copies, Problem
+from nest.problem import OPTIMIZER_COPIES, Copies, Problem, exchanging_type
 from nest.units import quanta
 
 
@@ -31,6 +30,8 @@ class MemoryParts:
         The most that a layer has in use for a moment, gathered weights and whole gradients included.
     overhead
         What framework and communication take.
+    stepping
+        What the optimizer's step takes more than activations and what is in use for a moment, which are gone by then.
     """
 
     weights: int = 0
@@ -39,6 +40,7 @@ class MemoryParts:
     activations: int = 0
     working: int = 0
     overhead: int = 0
+    stepping: int = 0
 
     @property
     def total(self) -> int:
@@ -69,17 +71,23 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
     if problem.preset.collectives != "groups":
         return MemoryParts(weights, gradients, optimizer, activations=left)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
+    flying = in_flight(Schedule(plan.schedule), len(plan.stages), at, microbatches)
+    activations = flying * kept_quanta(problem, plan, evaluation, at)
+    overhead = quanta(problem.training.overhead_bytes, per_byte)
+    peak = left - overhead
+    passing = peak - evaluation.stages[at].stepping
+    return MemoryParts(weights, gradients, optimizer, activations, passing - activations, overhead, peak - passing)
+
+
+def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> int:
+    """Return what a microbatch keeps in a stage."""
     layers = _layers(problem, plan, at)
     held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
-    kept = sum(quanta(each.activation_bytes, per_byte) for each in held_by)
-    activations = in_flight(Schedule(plan.schedule), len(plan.stages), at, microbatches) * kept
-    overhead = quanta(problem.training.overhead_bytes, per_byte)
-    return MemoryParts(weights, gradients, optimizer, activations, left - activations - overhead, overhead)
+    return sum(quanta(each.activation_bytes, evaluation.scale.quanta_per_byte) for each in held_by)
 
 
 def _layers(problem: Problem, plan: Plan, at: int) -> tuple[Layer, ...]:
-    ends = [0, *accumulate(len(stage.layers) for stage in plan.stages)]
-    return problem.graphs[plan.variant].layers[ends[at] : ends[at + 1]]
+    return problem.graphs[plan.variant].named(plan.stages[at].layers)
 
 
 def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tuple[int, int, int]]:
@@ -87,24 +95,22 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
     layers = _layers(problem, plan, at)
     whole = sum(quanta(layer.parameter_bytes, per_byte) for layer in layers)
     zero, degree = priced_sharding(problem, plan.stages[at])
+    zero = exchanging_type(zero, len(plan.stages), problem.training)
     if problem.preset.collectives != "groups":
         yield _state(whole, Copies(OPTIMIZER_COPIES[problem.training.optimizer]), zero, degree)
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
-    ranks = problem.copy_ranks(plan.variant, _together(problem, plan, at))
-    for weights, holders in zip((whole - experts, experts), ranks, strict=True):
+    ranks = problem.copy_ranks(plan.variant, sharing_replicas(problem, plan, at))
+    graph = problem.graphs[plan.variant]
+    tied = (
+        sum(quanta(layer.tied_bytes, per_byte) for layer in layers) if graph.layers[graph.table_place] in layers else 0
+    )
+    for weights, holders in zip((whole - experts - tied, experts), ranks, strict=True):
         yield _state(weights, problem.training.held, zero, holders)
-
-
-def _together(problem: Problem, plan: Plan, at: int) -> int:
-    """Return how many neighbouring replicas share weights between them; all where their number is not legal."""
-    each, degree = problem.copy_ranks(plan.variant, 1)[0], plan.stages[at].sharding.degree
-    legal = plan.stages[at].sharding.zero and degree % each == 0 and plan.replicas % (degree // each) == 0
-    return degree // each if legal else plan.replicas
 
 
 def _state(weights: int, copies: Copies, zero: int, degree: int) -> tuple[int, int, int]:
     """Return the parts of `nest.cost.memory.state`: what each adds to the ones before it."""
-    alone = state(weights, Copies(0, 0), zero, degree)
-    trained = state(weights, Copies(0, copies.gradients), zero, degree)
+    alone = state(weights, replace(copies, optimizer=0, gradients=0), zero, degree)
+    trained = state(weights, replace(copies, optimizer=0), zero, degree)
     return alone, trained - alone, state(weights, copies, zero, degree) - trained

@@ -11,18 +11,14 @@ from nest.capture.captured import Captured, CapturedLayer, Kernel
 from nest.costing import FRAMEWORKS, Framework, LayerProfile, Measurement, Recipe, recipe_named
 from nest.costing.kernels import Kernels
 from nest.errors import InvalidProblem
-from nest.graph import Edge, Layer, LayerGraph
+from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
 from nest.presets import DEFAULT
-from nest.problem import Choices, Problem, Recompute, Variant
-from nest.runs import effective_cluster
-from nest.runs.pose import training_of
+from nest.problem import Choices, Problem, Variant
+from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
 """What runs a captured module if nobody says: kernel by kernel, as it was captured."""
-
-PASSES: tuple[Recompute, ...] = ("none", "full")
-"""What blocks may compute again: which operators an attention core has, a captured module does not say."""
 
 
 def usual_recipe(captured: Captured) -> Recipe:
@@ -62,6 +58,8 @@ class Wanted:
 def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
     """Return the problem under preset ``default``: tensor width 1, microbatches, recomputation, replicas, stages, ZeRO.
 
+    Blocks may compute everything again; which operators an attention core has, a captured module does not say.
+
     Raises
     ------
     InvalidProblem
@@ -82,7 +80,7 @@ def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
     return Problem(
         name,
         graphs,
-        effective_cluster(wanted.hardware),
+        wanted.hardware.cluster,
         training_of(wanted),
         wanted.choices,
         DEFAULT,
@@ -123,12 +121,10 @@ class _Poser:
     def graphs(self) -> Iterator[tuple[Variant, LayerGraph]]:
         """Yield the variants, up to the microbatch of which no device can hold a layer."""
         for at, microbatch in enumerate(self._microbatches()):
-            made = [(Variant(1, microbatch=microbatch, recompute=kind), kind) for kind in PASSES]
-            graphs = [(variant, self._graph(microbatch, kind)) for variant, kind in made]
-            fitting = [each for each in graphs if self._fits(each[1])]
-            if not fitting and at:
+            graph = self._graph(microbatch)
+            if at and not self._fits(graph):
                 return
-            yield from fitting or graphs
+            yield Variant(1, microbatch=microbatch), graph
 
     def _microbatches(self) -> Sequence[int]:
         captured, asked = self.captured, self.wanted.choices.microbatch
@@ -139,12 +135,16 @@ class _Poser:
 
     def _fits(self, graph: LayerGraph) -> bool:
         room = self.wanted.hardware.cluster.hbm_bytes - self.wanted.reserve_bytes
-        return all(layer.activation_bytes + layer.working_bytes <= room for layer in graph.layers)
+        for layer in graph.layers:
+            ways: list[Layer | Recomputed] = [layer, *layer.recomputed]
+            if min(each.activation_bytes + each.working_bytes for each in ways) > room:
+                return False
+        return True
 
-    def _graph(self, microbatch: int, again: Recompute) -> LayerGraph:
+    def _graph(self, microbatch: int) -> LayerGraph:
         times = {kind: self._times(kind, microbatch) for kind in self.captured.figures}
         layers = (
-            self._layer(name, layer, times[layer.kind], microbatch, again)
+            self._layer(name, layer, times[layer.kind], microbatch)
             for name, layer in zip(self.ids, self.captured.layers, strict=True)
         )
         edges = (
@@ -153,23 +153,20 @@ class _Poser:
         )
         return LayerGraph(tuple(layers), tuple(edges))
 
-    def _layer(
-        self, name: str, layer: CapturedLayer, times: tuple[float, float], microbatch: int, again: Recompute
-    ) -> Layer:
-        repeats = layer.repeats and again == "full"
+    def _layer(self, name: str, layer: CapturedLayer, times: tuple[float, float], microbatch: int) -> Layer:
         kept = self._kept(layer, microbatch)
-        held = min(kept, layer.entering.at(microbatch)) if repeats else kept
         tied = 0 if self.wanted.choices.stages == frozenset({1}) else layer.tied
         working = self.captured.figures[layer.kind].working_bytes.at(microbatch)
+        held = min(kept, layer.entering.at(microbatch))
         return Layer(
             name,
             times[0],
             times[1] + self._accumulated_s(layer),
             ceil(self.wanted.recipe.weights * (layer.parameters + tied)),
-            held,
+            kept,
             layer.kind,
-            working_bytes=working + kept - held,
-            recompute_s=times[0] if repeats else 0.0,
+            working_bytes=working,
+            recomputed=(Recomputed("full", times[0], held, working + kept - held),) if layer.repeats else (),
         )
 
     def _kept(self, layer: CapturedLayer, microbatch: int) -> int:

@@ -2,9 +2,11 @@
 
 It shares no code with the solvers. Arguments on whole outer choices come first (`choices`). What they leave is looked
 at in families of plans (`family`): whether the first layer can be reached with stages (`stages`) that keep to the load
-and the synchronisation that the value leaves, first at the nearest levels, then in their places (`closure`).
+and the synchronisation that the value leaves, first at the nearest levels, then in their places (`closure`). Under the
+objective `sum` that is what modules named ``sum_...`` do.
 """
 
-from nest.certificate.check import Closed, Outcome, Verdict, check
+from nest.certificate.check import check
+from nest.certificate.verdict import Closed, Outcome, Verdict
 
 __all__ = ["Closed", "Outcome", "Verdict", "check"]

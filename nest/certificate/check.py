@@ -2,70 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
-
 from nest.certificate.choices import OuterChoices, Undecided
 from nest.certificate.closure import Closure
 from nest.certificate.family import Setting
+from nest.certificate.sum_check import settle_sums
+from nest.certificate.verdict import Closed, Outcome, Verdict
 from nest.cost.scale import scale_of
+from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.plan import Plan
-from nest.problem import Problem, Variant
+from nest.problem import Problem
 from nest.tables import Tables
-
-
-class Outcome(StrEnum):
-    """What became of a claim; ``UNDECIDED`` where the deadline came first."""
-
-    PROVEN = "proven"
-    REFUTED = "refuted"
-    UNDECIDED = "undecided"
-
-
-class Closed(NamedTuple):
-    """An outer choice that was ruled out by closing states."""
-
-    variant: Variant
-    stages: int
-    replicas: int
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What the checker found about the claim that no plan takes less than ``value`` ticks.
-
-    Attributes
-    ----------
-    better
-        A legal plan that takes less, where the claim is refuted.
-    choices
-        How many outer choices there are.
-    by_replicas, by_mean, by_levels
-        How many are ruled out because fewer replicas suffice, by the mean load, and at the nearest levels.
-    closed
-        Those that are ruled out by closing states. What is in none of the four is not settled.
-    """
-
-    value: int
-    outcome: Outcome = Outcome.UNDECIDED
-    better: Plan | None = None
-    choices: int = 0
-    by_replicas: int = 0
-    by_mean: int = 0
-    by_levels: int = 0
-    closed: list[Closed] = field(default_factory=list)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the claim is proven."""
-        return self.outcome is Outcome.PROVEN
-
-    @property
-    def settled(self) -> int:
-        """How many outer choices are ruled out."""
-        return self.by_replicas + self.by_mean + self.by_levels + len(self.closed)
 
 
 def check(problem: Problem, value: int, deadline: float | None = None) -> Verdict:
@@ -80,18 +27,42 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     -------
     Verdict
         A proof, a better plan as the judge prices it, or what was settled before the deadline.
+
+    Raises
+    ------
+    OutOfScope
+        If the model branches: stages are runs of layers here. If schedules are played, or 1F1B is not among them: it is
+        what is checked, and by the closed formula no other takes less time or memory.
     """
-    verdict = Verdict(value)
-    variants = [OuterChoices(tables, value, deadline) for tables in Tables(problem, scale_of(problem)).variants]
-    verdict.choices = sum(len(replicas) for choices in variants for _, replicas in choices)
+    if problem.preset.objective == "simulated":
+        what = f"{problem.preset.name!r} plays schedules, which the checker does not"
+        raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
+    if "1f1b" not in problem.choices.schedules:
+        what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
+        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
+    if problem.branches:
+        raise OutOfScope(
+            "model", "it branches, which the checker does not cover", "'nest solve' proves its own optimum"
+        )
+    verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
-        for choices in variants:
-            for replicas, counts in _left(choices, verdict).items():
-                verdict.better = verdict.better or _faster(Setting(choices, replicas, counts), verdict)
+        if tables.grouped_prices:
+            settle_sums(tables, verdict, deadline)
+        else:
+            _settle(tables, verdict, deadline)
         verdict.outcome = Outcome.PROVEN if verdict.better is None else Outcome.REFUTED
     except Undecided:
         pass
     return verdict
+
+
+def _settle(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
+    """Settle the outer choices of a problem whose network times follow from levels."""
+    variants = [OuterChoices(each, verdict.value, deadline) for each in tables.variants]
+    verdict.choices = sum(len(replicas) for choices in variants for _, replicas in choices)
+    for choices in variants:
+        for replicas, counts in _left(choices, verdict).items():
+            verdict.better = verdict.better or _faster(Setting(choices, replicas, counts), verdict)
 
 
 def _left(choices: OuterChoices, verdict: Verdict) -> dict[int, list[int]]:

@@ -36,8 +36,8 @@ class OuterChoices:
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:
         """Yield numbers of stages (C5) with the numbers of replicas (C4) that are admitted and have devices (C10)."""
         choices, microbatches = self.problem.choices, self.problem.training.microbatches
-        for stages in _allowed(choices.stages, self.tables.layers if self.degrees else 0):
-            replicas = _allowed(choices.replicas, min(microbatches, self.blocks // (stages * self.degrees[0])))
+        for stages in allowed(choices.stages, self.tables.layers if self.degrees else 0):
+            replicas = allowed(choices.replicas, min(microbatches, self.blocks // (stages * self.degrees[0])))
             replicas = [each for each in replicas if self.filters.outer(Outer(self.tables.variant, stages, each))]
             if replicas:
                 yield stages, replicas
@@ -95,6 +95,7 @@ class OuterChoices:
         return self._stages[depth]
 
 
-def _allowed(choice: Allowed, most: int) -> list[int]:
+def allowed(choice: Allowed, most: int) -> list[int]:
+    """Return the allowed numbers from 1 to a limit."""
     values = range(1, most + 1)
     return list(values) if choice is None else [value for value in values if value in choice]

@@ -186,7 +186,8 @@ class Closure:
             recompute: Recompute = "full" if tables.recompute and end < self.layers else "none"
             ids = tuple(layer.id for layer in tables.graph.layers[first:end])
             stages.append(Stage(ids, place * width, way[1] * width, recompute, inside_stage(*way)))
-        return Plan(tables.variant, self.setting.replicas, stages[0].first_device + stages[0].devices, tuple(stages))
+        stride, technologies = stages[0].first_device + stages[0].devices, tables.problem.cluster.technologies
+        return Plan(tables.variant, self.setting.replicas, stride, tuple(stages), technologies=technologies)
 
 
 def _extent(states: np.ndarray, others: tuple[int, int]) -> slice:

@@ -78,16 +78,18 @@ def _certified(
     quiet: bool,
 ) -> tuple[Problem, Certificate, Origin | None]:
     """Return a problem, what provers say about its plan, and where the problem comes from."""
-    from nest.certify import certify, certify_result
+    from nest.certify import certify, certify_result, require
     from nest.files.plan_file import is_plan
     from nest.runs.carried import origin_of_file
 
     first, second, given = files
     if second is None and given is None and not is_plan(first):
         problem = problem_from(first, preset, settings)
+        require(provers, problem)
         result = solved(problem, time_limit_s, quiet=quiet)
         certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
         return problem, certificate, origin_of_file(first, problem.name, preset, settings)
     found, _ = plan_from((first, second), given, preset, settings)
+    require(provers, found.problem)
     certificate = certify(found.problem, found.plan, provers=provers, time_limit_s=time_limit_s)
     return found.problem, certificate, found.origin

@@ -80,19 +80,17 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
 
     Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
     """
-    from nest.costing import estimate_iteration, network_of, placed
     from nest.report.estimate import Estimated, estimate_document, estimate_text
+    from nest.runs import Given, estimate
 
     description = asked_model(model_path, options)
     hardware = asked_cluster(cluster_source, options)
     asked = AskedPlan(options, description, hardware.cluster.devices)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)
-    network, profile = placed(network_of(hardware), setting, layout), typed_profile(options)
-    estimate = estimate_iteration(
-        description.model, hardware.device, setting, layout, recipe=recipe, network=network, profile=profile
-    )
-    found = Estimated(description, hardware, setting, layout, recipe, estimate, asked.taken, profile)
+    profile = typed_profile(options)
+    priced = estimate(Given(description.model, hardware, setting, layout, recipe, profile))
+    found = Estimated(description, hardware, setting, layout, recipe, priced, asked.taken, profile)
     if as_json:
         print_json(estimate_document(found))
     else:

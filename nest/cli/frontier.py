@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     from nest.files.origin import Origin
     from nest.objectives import Frontier
     from nest.objectives.frontier import Advance
+    from nest.problem import Problem
 
 
 @click.command("frontier")
 @problem_options
 @time_limit_option("Stop after S seconds, with the points found: those with the most devices.")
+@click.option(
+    "--against",
+    type=click.Choice(("devices", "price")),
+    default="devices",
+    show_default=True,
+    help="Trade time for devices, or for the price of the network's technologies.",
+)
 @click.option("--certify", is_flag=True, help="Have the optimality checker confirm that nothing beats the front.")
 @click.option("--csv", "table", metavar="FILE.csv", type=click.Path(path_type=Path), help="Write the points as CSV.")
 @click.option("--plot", "picture", metavar="FILE", type=click.Path(path_type=Path), help="Draw a .png or .svg.")
@@ -45,6 +53,7 @@ def frontier_command(
     preset: str | None,
     settings: tuple[str, ...],
     time_limit: float | None,
+    against: str,
     certify: bool,
     table: Path | None,
     picture: Path | None,
@@ -53,10 +62,16 @@ def frontier_command(
 ) -> int:
     """Show every trade-off of devices and time, and prove that there is no other.
 
-    Each row is the fastest plan with so many devices or fewer, and no plan with fewer is as fast.
+    Each row is the fastest plan with so many devices or fewer, and no plan with fewer is as fast. With --against price
+    it is the fastest plan whose technologies cost so much or less, where levels of the network have a menu.
     """
     from nest.objectives import frontier
 
+    if against == "price":
+        given = {"--certify": certify, "--csv": table, "--plot": picture, "-o": output}
+        if wrong := next((name for name, value in given.items() if value), None):
+            raise click.UsageError(f"{wrong} goes with --against devices")
+        return _against_price(problem_from(problem_path, preset, settings), time_limit, as_json=as_json)
     check_files(problem_path, {"--csv": table, "--plot": picture})
     kind = None if picture is None else picture_kind(picture)
     problem = problem_from(problem_path, preset, settings)
@@ -70,6 +85,27 @@ def frontier_command(
 
         _write_plans(front, output, origin_of_file(problem_path, problem.name, preset, settings))
     _print(front, time_limit, certify=certify, as_json=as_json)
+    if front.points:
+        return ExitCode.OK
+    return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT
+
+
+def _against_price(problem: Problem, time_limit_s: float | None, *, as_json: bool) -> ExitCode:
+    """Print the front of price and time."""
+    from nest.explain import explain
+    from nest.objectives import price_frontier
+
+    front = price_frontier(problem, time_limit_s=time_limit_s)
+    explanation = explain(problem, front.reason) if front.complete and not front.points else None
+    if as_json:
+        from nest.files import price_frontier_document
+        from nest.provenance import versions
+
+        print_json(price_frontier_document(front, versions(), explanation))
+    else:
+        from nest.report.objectives import price_frontier_text
+
+        click.echo(price_frontier_text(front, screen(), explanation))
     if front.points:
         return ExitCode.OK
     return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT

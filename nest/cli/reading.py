@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nest.problem import Problem
     from nest.result import Report, Result
     from nest.runs import SelfContained
-    from nest.solve import Backend
+    from nest.solve import Backend, Cuts
 
 
 def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Problem:
@@ -89,12 +89,14 @@ def model_from(path: Path, vocabulary: int | None) -> Description | None:
         raise error.at(str(path)) from None
 
 
-def solved(problem: Problem, time_limit_s: float | None, *, quiet: bool, backend: Backend = "auto") -> Result:
+def solved(
+    problem: Problem, time_limit_s: float | None, *, quiet: bool, backend: Backend = "auto", cuts: Cuts = "all"
+) -> Result:
     """Solve a problem, with a progress bar where a person looks on and did not ask for quiet."""
     from nest.solve import solve
 
     with searching(problem, quiet=quiet) as report:
-        return solve(problem, backend=backend, time_limit_s=time_limit_s, report=report)
+        return solve(problem, backend=backend, time_limit_s=time_limit_s, report=report, cuts=cuts)
 
 
 def searching(problem: Problem, *, quiet: bool) -> AbstractContextManager[Report | None]:

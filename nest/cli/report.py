@@ -151,7 +151,7 @@ def _certificate(problem: Problem, priced: PricedPlan, limit_s: float) -> Certif
     from nest.alternatives import search_again
     from nest.certify import certify
 
-    if problem.preset.collectives == "groups":
+    if problem.branches:
         return search_again(problem, priced.plan, priced.evaluation, time_limit_s=limit_s)
     return certify(problem, priced.plan, time_limit_s=limit_s)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from nest.cli.captured import typed_captured
+from nest.cli.cuts import cuts_option, require_all_cuts
 from nest.cli.dag import dag_answer
 from nest.cli.exits import ExitCode, result_code
 from nest.cli.frameworks import for_option, require_alone, solved_for
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from nest.report.shown import Shown
     from nest.result import Result
     from nest.runs import Posed
-    from nest.solve import Backend
+    from nest.solve import Backend, Cuts
 
 BACKENDS = ("auto", "dp", "cpsat", "pyomo")
 OBJECTIVES = {"sum": "default", "simulated": "simulated"}
@@ -42,6 +43,7 @@ OBJECTIVES = {"sum": "default", "simulated": "simulated"}
 )
 @minimize_options
 @time_limit_option("Stop proving after S seconds.")
+@cuts_option
 @for_option
 @click.option("--certify", is_flag=True, help="Have the optimality checker confirm the answer.")
 @plan_output_option("Write the plan to a file.")
@@ -60,6 +62,7 @@ def solve_command(
     time_at_most: float | None,
     throughput: float | None,
     time_limit: float | None,
+    cuts: Cuts,
     target: str | None,
     certify: bool,
     output: Path | None,
@@ -81,12 +84,12 @@ def solve_command(
     preset = _preset(preset, objective)
     allowed_s = time_allowed_s(minimize, time_at_most, throughput, backend)
     require_alone(target, minimize=minimize, backend=backend, certify=certify)
+    others_given = {"minimize": minimize != "time", "backend": backend not in ("auto", "dp"), "for": target is not None}
+    require_all_cuts(cuts, **others_given, certify=certify, runners_up=runners is not None)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
     problem, posed = _asked(problem_path, preset, settings, options)
     origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
-    if certify:
-        _require_checker(problem)
     if write_problem is not None:
         _write_problem(problem, write_problem)
     if minimize != "time" and allowed_s is not None:
@@ -97,7 +100,7 @@ def solve_command(
         print_least(answer, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
     if target is None:
-        result = solved(problem, time_limit, quiet=as_json, backend=backend)
+        result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
     else:
         problem, result = solved_for(problem, posed, target, time_limit, quiet=as_json)
     certificate = _confirm(problem, result, time_limit) if certify else None
@@ -212,15 +215,6 @@ def _explanation(problem: Problem, result: Result) -> Explanation | None:
     from nest.result import Status
 
     return explain(problem, result.reason) if result.status is Status.INFEASIBLE else None
-
-
-def _require_checker(problem: Problem) -> None:
-    """Refuse what the checker cannot confirm before anything is solved."""
-    from nest.errors import OutOfScope
-
-    if problem.preset.collectives == "groups":
-        what = f"the checker does not cover preset {problem.preset.name!r} yet"
-        raise OutOfScope("--certify", what, "leave it out: the judge prices the plan in any case")
 
 
 def _confirm(problem: Problem, result: Result, time_limit_s: float | None) -> Certificate:

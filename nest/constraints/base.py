@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nest.constraints.programme import Programme
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+"""What a hook answers: for each of many runs of layers, whether it is admitted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,16 @@ class Filters:
         places = _overriding(self.local, "admits_place")
         self._places = [each for each in places if each.looks_at_place(problem)]
         self._limit_memory = _overriding(self.local, "memory_limit")
+        self._require_runs()
+
+    def _require_runs(self) -> None:
+        """Refuse what looks at runs of layers where stages are none."""
+        pairs = (self.problem.graphs[variant].unordered_pair for variant in self.problem.variants)
+        pair = next((each for each in pairs if each is not None), None)
+        found = [*self._runs, *self._stages, *self._places, *self.coupling]
+        if pair is not None and found:
+            what = f"{found[0].kind} looks at runs of layers, and nothing orders layers {pair[0]!r} and {pair[1]!r}"
+            raise InvalidProblem("constraints", what, "leave it out, or give a model without branches")
 
     @property
     def by_run(self) -> bool:

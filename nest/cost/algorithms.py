@@ -74,31 +74,33 @@ class Phase:
     pieces
         Whether all bytes go the whole path, in pieces of the best size, instead of each step having its own part.
         Smaller pieces fill the path sooner, and pay latencies more often.
+    spared
+        Steps of the quickest level that are not on the path after all.
     """
 
     steps: dict[int, int]
     loads: tuple[Load, ...]
     pieces: bool = False
+    spared: int = 0
 
 
 Run = Sequence[Phase]
 """Phases one after the other; of groups of two members or more."""
 
 
-def ring(kind: Kind, network: Network, spread: Spread) -> Run:
+def ring(kind: Kind, _network: Network, spread: Spread) -> Run:
     """All pass pieces to the next: ``N - 1`` steps of ``1 / N`` each, twice for an all-reduce.
 
     As many rings as a child has members run at once, each entering and leaving it at another one. A broadcast passes
-    everything on in small pieces.
+    everything on in small pieces. The last step of each round, which would close the ring, is the quickest of all.
     """
     if kind not in (*SUMS, Kind.BROADCAST):
         return ()
     rounds = _rounds(kind)
     share = 1.0 if kind is Kind.BROADCAST else rounds * (spread.count - 1) / spread.count
     steps = {level: rounds * spread.hops[level] for level in spread.levels}
-    steps[min(spread.levels, key=lambda level: network.cluster.levels[level].latency_s)] -= rounds
     loads = tuple(_crossing(spread, level, share) for level in spread.levels)
-    return (Phase(steps, loads, pieces=kind is Kind.BROADCAST),)
+    return (Phase(steps, loads, kind is Kind.BROADCAST, rounds),)
 
 
 def tree(kind: Kind, network: Network, spread: Spread) -> Run:

@@ -159,8 +159,9 @@ def _protocols(network: Network, where: Spread, run: Sequence[Phase]) -> list[st
 
 def _latency_s(network: Network, phase: Phase, protocol: str) -> float:
     """Return the latencies of the steps of a phase."""
-    levels = network.cluster.levels
-    return sum([n * levels[at].latency_s * _shares(network, at, protocol)[0] for at, n in phase.steps.items()])
+    waits = {at: network.cluster.levels[at].latency_s * _shares(network, at, protocol)[0] for at in phase.steps}
+    quickest = min(waits, key=lambda at: waits[at])
+    return sum([(n - phase.spared * (at == quickest)) * waits[at] for at, n in phase.steps.items()])
 
 
 def _s_per_byte(network: Network, phase: Phase, protocol: str) -> float:

@@ -6,8 +6,10 @@ Sizes are arrays, also where there is one, so that all callers get the same floa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
 from nest.graph import Axis, Collective, CollectiveKind
-from nest.problem import Problem, Variant
+from nest.problem import HELD, Problem, Training, Variant
 from nest.units import Floats, Ints
 
 Part: TypeAlias = Literal["weights", "gradients"]
@@ -25,25 +27,51 @@ Part: TypeAlias = Literal["weights", "gradients"]
 
 Exchange: TypeAlias = tuple[CollectiveKind, Part]
 
-EACH_MICROBATCH: dict[int, tuple[Exchange, ...]] = {
+ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
+"""What is exchanged, by ZeRO type."""
+
+FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),), HELD: ()}
+"""What a layer exchanges for the forward pass of each microbatch."""
+
+SCATTERS: ZeroExchanges = {
     0: (),
     1: (),
     2: (("reduce-scatter", "gradients"),),
-    3: (("all-gather", "weights"), ("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    3: (("reduce-scatter", "gradients"),),
+    HELD: (),
 }
-"""What a layer exchanges for each microbatch, by ZeRO type.
+"""What it exchanges of the gradients of its weights for each microbatch.
 
 Nobody keeps gradients that are sharded, so that each microbatch scatters them (types 2 and 3); weights that are sharded
 are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.02054), sections 5 and 7.
 """
 
-EACH_ITERATION: dict[int, tuple[Exchange, ...]] = {
-    0: (("all-reduce", "gradients"),),
-    1: (("reduce-scatter", "gradients"), ("all-gather", "weights")),
+BACKWARD: ZeroExchanges = {zero: FORWARD[zero] + SCATTERS[zero] for zero in FORWARD}
+"""What it exchanges for the backward pass of each microbatch: what it gathers for the other pass, it gathers again."""
+
+EACH_MICROBATCH: ZeroExchanges = {zero: FORWARD[zero] + BACKWARD[zero] for zero in FORWARD}
+"""What it exchanges for each microbatch."""
+
+GATHERS: ZeroExchanges = {
+    0: (),
+    1: (("all-gather", "weights"),),
     2: (("all-gather", "weights"),),
     3: (),
+    HELD: (("all-gather", "weights"),),
 }
-"""What a stage exchanges once per iteration, by ZeRO type."""
+"""What a stage gathers once per iteration, behind the optimizer's step."""
+
+
+def sums(training: Training) -> ZeroExchanges:
+    """Return how a stage sums its gradients once per iteration."""
+    reduced: tuple[Exchange, ...] = (("all-reduce", "gradients"),)
+    scattered: tuple[Exchange, ...] = (("reduce-scatter", "gradients"),)
+    return {0: reduced, 1: reduced if training.sums_whole else scattered, 2: (), 3: (), HELD: scattered}
+
+
+def each_iteration(training: Training) -> ZeroExchanges:
+    """Return what a stage exchanges once per iteration."""
+    return {zero: each + GATHERS[zero] for zero, each in sums(training).items()}
 
 
 def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
@@ -81,11 +109,6 @@ def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
     return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
-def sync_left(problem: Problem) -> float:
-    """Return the part of the synchronisation that no computation hides, as the preset counts it."""
-    return (1 - problem.training.sync_overlap) * problem.preset.sync_factor
-
-
 class Exchanges:
     """Times on the network of a problem.
 
@@ -103,14 +126,14 @@ class Exchanges:
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
-        self.tax = problem.training.overlap_tax
+        self.tax, self.splits_transfers = problem.training.overlap_tax, problem.training.splits_transfers
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
 
     def spread(self, places: Sequence[int] | Ints) -> Spread:
         """Return how devices are spread over the levels."""
-        return spread(self.cluster, [int(place) for place in places])
+        return spread(self.cluster, np.asarray(places, dtype=np.int64))
 
     def holders(self, variant: Variant, first: int, stride: int, replicas: int, *, expert: bool) -> Spread:
         """Return how the ranks are spread that hold copies of what a block's first device holds.
@@ -145,6 +168,21 @@ class Exchanges:
         """Return the times of transfers between two devices that a level joins."""
         return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
 
+    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return what it takes that so many bytes cross a boundary of a level, and to gather them behind it.
+
+        Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
+        the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
+        """
+        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
+            return self.hop_s(level, sizes), np.zeros_like(sizes)
+        group = self.spread(range(variant.tensor))
+        return self.hop_s(level, sizes / variant.tensor), self.seconds("all-gather", group, sizes)
+
+    def ends_s(self, level: int, sizes: Floats) -> Floats:
+        """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""
+        return self._curves(Kind.ALL_REDUCE, self._pair(level)).seconds(sizes)
+
     def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
         key = kind, where
         if key not in self._known:
@@ -160,14 +198,14 @@ class Exchanges:
     def least_s(self, kind: CollectiveKind, count: Ints, apart: Ints, size: float) -> Floats:
         """Return times below which no groups of so many devices get, no two of them nearer than ``apart``.
 
-        Every call takes the time to launch, and `least_per_byte_s`.
+        Every call takes the time to launch, and its bytes what `least_rate` says.
         """
-        each, launch = self.least_per_byte_s(kind, count, apart), self.network.library.launch_s
-        least: Floats = np.where((count > 1) & (size > 0), launch + each * size, 0.0)
+        launch, each = self.network.library.launch_s, self.least_rate(kind, count, apart)
+        least: Floats = np.where((count > 1) & (size > 0), launch + size * each, 0.0)
         return least
 
-    def least_per_byte_s(self, kind: CollectiveKind, count: Ints, apart: Ints) -> Floats:
-        """Return times per byte below which no such groups get, without the time to launch.
+    def least_rate(self, kind: CollectiveKind, count: Ints, apart: Ints) -> Floats:
+        """Return seconds for each byte below which no such groups get.
 
         On the innermost level that a group uses each child has one member, and sends at least ``(N - 1) / N`` of the
         bytes over its own link, for an all-reduce all of them: whatever the algorithm, for sums.
@@ -180,11 +218,13 @@ class Exchanges:
         best = np.maximum.accumulate(np.array(speeds)[::-1])[::-1]  # of a level and those outside it
         level = np.minimum(np.searchsorted(groups, apart, side="right"), len(groups) - 1)
         share = 1.0 if kind == "all-reduce" else (count - 1) / count
-        least: Floats = share / best[level]
-        return least
+        rate: Floats = share / best[level]
+        return rate
 
-    def longest_s(self, kind: CollectiveKind, count: int, size: float) -> float:
-        """Return a time that no group of so many devices exceeds, wherever they are.
+    def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
+        """Return a time that no group of so many devices exceeds, wherever they are among ``within`` neighbours.
+
+        They begin at a multiple of their number, which nests with the groups of the network. None is for all devices.
 
         That of a ring, all of whose steps have the longest latency and the least bandwidth; pairwise exchanges have as
         many steps, and put no more on any link.
@@ -193,15 +233,18 @@ class Exchanges:
             return 0.0
         rounds = {"all-reduce": 2.0, "ring": count - 1.0}.get(kind, 1.0)
         steps = count - 1 if kind == "ring" else rounds * (count - 1)
-        each = self._longest_step
+        sizes = self.cluster.group_sizes
+        top = len(sizes) - 1 if within is None else min(bisect_left(sizes, within), len(sizes) - 1)
+        each = self._longest_steps[top]
         return steps * each[0] + rounds * size / each[1]
 
     @cached_property
-    def _longest_step(self) -> tuple[float, float]:
-        network = self.network
-        latency = network.library.launch_s + max(level.latency_s for level in self.cluster.levels)
+    def _longest_steps(self) -> list[tuple[float, float]]:
+        """Longest latency and least bandwidth of a step that climbs to each level at most."""
+        network, launch = self.network, self.network.library.launch_s
         speeds = [
             min(bandwidth, traits.pair_bytes_per_s) * min(traits.kind.efficiency(use) for use in Use)
             for bandwidth, traits in zip(network.group_bandwidths, network.traits, strict=True)
         ]
-        return latency, min(speeds)
+        delays = accumulate((level.latency_s for level in self.cluster.levels), max)
+        return [(launch + delay, speed) for delay, speed in zip(delays, accumulate(speeds, min), strict=True)]

@@ -7,15 +7,16 @@ or coarser than they could be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from nest.cluster import Cluster
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange, Exchanges, axis_group
-from nest.graph import Collective, Layer, LayerGraph
+from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group, each_iteration
+from nest.graph import Collective, CollectiveKind, Layer, LayerGraph
 from nest.problem import Copies, Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
 
@@ -41,41 +42,77 @@ class Extremes:
 def extremes_of(problem: Problem) -> list[Extremes]:
     """Return the extremes of all variants that the model has."""
     if problem.preset.collectives == "groups":
-        exchanges = Exchanges(problem)
-        return [_of_groups(problem, variant, exchanges) for variant in problem.graphs]
+        reach = _Reach(problem)
+        return [_of_groups(problem, variant, reach) for variant in problem.graphs]
     return [_of_levels(problem, graph) for graph in problem.graphs.values()]
 
 
+class _Reach:
+    """How long and how short network times may be, whatever technologies are chosen."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._slow, self._fast = (
+            [Exchanges(replace(problem, cluster=each)) for each in problem.cluster.corners(slow=slow)]
+            for slow in (True, False)
+        )
+
+    def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
+        """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
+        return max(each.longest_s(kind, count, size, within) for each in self._slow)
+
+    def least_crossing_s(self, variant: Variant, size: float) -> float:
+        """Return a time that every transfer between two stages takes; 0 where the cluster has no room for a block."""
+        if variant.width > self._fast[0].cluster.devices:
+            return 0.0
+        sizes, levels = np.array([size]), range(len(self._fast[0].cluster.levels))
+        if variant.width > self._fast[0].cluster.devices:  # has no plan, nor a tensor group to gather in
+            return min(float(each.hop_s(level, sizes)[0]) for each in self._fast for level in levels)
+        times = (each.crossing_s(variant, level, sizes) for each in self._fast for level in levels)
+        return min(float(there[0]) + float(gathered[0]) for there, gathered in times)
+
+
 def _of_levels(problem: Problem, graph: LayerGraph) -> Extremes:
-    cluster, preset = problem.cluster, problem.preset
+    slow, fast = (_extreme(problem.cluster, slow=slow) for slow in (True, False))
+    preset = problem.preset
     times = sorted([layer.forward_s + layer.backward_s for layer in graph.layers])
     parameters = sum([layer.parameter_bytes for layer in graph.layers])
     sizes = [edge.bytes for edge in graph.edges] or [0]
     smallest, largest = float(min(sizes)), float(max(sizes))
-    levels = range(len(cluster.levels))
-    cheapest = min(transfer_s(cluster, preset, level, smallest) for level in levels)
-    dearest = max(transfer_s(cluster, preset, level, largest) for level in levels)
-    height = sync_height(cluster, cluster.devices, 1)
-    sync = sync_s(cluster, preset, cluster.devices, height, float(parameters))
-    sharding = max(shard_s(cluster, preset, level, cluster.devices, float(parameters)) for level in levels)
+    levels = range(len(slow.levels))
+    cheapest = min(transfer_s(fast, preset, level, smallest) for level in levels)
+    dearest = max(transfer_s(slow, preset, level, largest) for level in levels)
+    height = sync_height(slow, slow.devices, 1)
+    sync = sync_s(slow, preset, slow.devices, height, float(parameters))
+    sharding = max(shard_s(slow, preset, level, slow.devices, float(parameters)) for level in levels)
     exponent = _exponent_of_load(np.array(times), cheapest)
     return Extremes(2 * sum(times) + 2 * dearest, 2 * sharding, sync, exponent)
 
 
-def _of_groups(problem: Problem, variant: Variant, exchanges: Exchanges) -> Extremes:
+def _extreme(cluster: Cluster, *, slow: bool) -> Cluster:
+    """Return a cluster no faster (no slower) than any choice of technologies, where kinds of links play no part."""
+    return replace(cluster, levels=tuple(level.extreme(slow=slow) for level in cluster.levels), technologies=())
+
+
+def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
     graph, devices = problem.graphs[variant], problem.cluster.devices
     layers, copies = graph.layers, problem.training.held
     times = np.array([layer.forward_s + layer.backward_s for layer in layers])
     again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
-    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, exchanges))
-    alive, smallest = float(sum(edge.bytes for edge in graph.edges)), min([edge.bytes for edge in graph.edges] or [0])
-    hops = [exchanges.hop_s(level, np.array([float(smallest)]))[0] for level in range(problem.levels)]
-    load = float(times.sum()) + again + inside + 2 * exchanges.longest_s("ring", 2, alive)
-    each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, exchanges)
-    sharding = _all_like(layers, lambda layer: layer.parameter_bytes, lambda layer: each(layer.parameter_bytes))
-    sync = _exchanges_s(EACH_ITERATION, copies, devices, exchanges, sum(layer.parameter_bytes for layer in layers))
-    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, float(min(hops))))
+    training, nested = problem.training, problem.unnested(variant) is None
+    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
+    smallest, alive = min([edge.bytes for edge in graph.edges] or [0]), _most_alive(graph)
+    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
+    load += 2 * reach.longest_s("all-gather", variant.tensor, alive) if training.splits_transfers else 0.0
+    each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
+    sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
+    dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))
+    sync = _exchanges_s(each_iteration(training), copies, devices, reach, (dense, expert))
+    sync += float(dense + expert) * training.step_s_per_byte
+    tied = sum(layer.tied_bytes for layer in layers)
+    sync += reach.longest_s("all-reduce", 2, float(tied) * copies.summed)
+    least = reach.least_crossing_s(variant, float(smallest))
+    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, least, hides=training.hides_gradients))
 
 
 def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
@@ -83,8 +120,8 @@ def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: C
 
     Keys are made, and hashed, once for layers that share their figures with each other.
     """
-    same = Counter((id(layer.collectives), id(layer.recomputed), layer.parameter_bytes) for layer in layers)
-    like = {(id(layer.collectives), id(layer.recomputed), layer.parameter_bytes): layer for layer in layers}
+    same = Counter(map(_figures, layers))
+    like = {_figures(layer): layer for layer in layers}
     counts: dict[object, tuple[Layer, int]] = {}
     for each, count in same.items():
         layer, before = counts.get(key(like[each]), (like[each], 0))
@@ -92,56 +129,81 @@ def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: C
     return sum(count * time(layer) for layer, count in counts.values())
 
 
+def _figures(layer: Layer) -> tuple[object, ...]:
+    """Return what tells layers apart quickly; equal collectives in different objects count as different."""
+    return id(layer.collectives), id(layer.recomputed), _weights(layer)
+
+
+def _most_alive(graph: LayerGraph) -> float:
+    """Return the most bytes on edges over any cut, which are no fewer than those of all tensors alive there."""
+    change = np.zeros(len(graph) + 1)
+    for (source, target), edge in zip(graph.places, graph.edges, strict=True):
+        change[source + 1] += edge.bytes
+        change[target + 1] -= edge.bytes
+    return float(np.cumsum(change).max())
+
+
+def _weights(layer: Layer) -> tuple[Number, Number]:
+    """Return the bytes of a layer's dense weights, and of its experts'."""
+    return layer.parameter_bytes - layer.expert_parameter_bytes, layer.expert_parameter_bytes
+
+
 def _exchanging(layer: Layer) -> tuple[tuple[Collective, ...], ...]:
     """Return the collectives of a layer, and those of each kind of recomputation."""
     return layer.collectives, *(each.collectives for each in layer.recomputed)
 
 
-def _collectives_s(layer: Layer, variant: Variant, exchanges: Exchanges) -> float:
+def _collectives_s(layer: Layer, variant: Variant, reach: _Reach, *, nested: bool) -> float:
     """Return what the collectives of a layer take at most, whatever it recomputes."""
-    passes, *repeated = (
-        sum(exchanges.longest_s(each.kind, axis_group(variant, each.axis)[1], float(each.bytes)) for each in some)
-        for some in _exchanging(layer)
-    )
+
+    def longest_s(each: Collective) -> float:
+        step, count = axis_group(variant, each.axis)
+        return reach.longest_s(each.kind, count, float(each.bytes), step * count if nested else None)
+
+    passes, *repeated = (sum(map(longest_s, some)) for some in _exchanging(layer))
     return passes + max(repeated, default=0.0)
 
 
 def _exchanges_s(
-    by_type: Mapping[int, tuple[Exchange, ...]], copies: Copies, devices: int, exchanges: Exchanges, weights: Number
+    by_type: ZeroExchanges, copies: Copies, devices: int, reach: _Reach, weights: tuple[Number, Number]
 ) -> float:
-    """Return the longest time under any ZeRO type, dense and expert weights taken as both so many bytes.
+    """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
 
     Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
     """
-    sizes = {"weights": float(weights), "gradients": float(weights) * copies.gradients}
-    longest = max(
-        sum(exchanges.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
-    )
-    shared = (
-        exchanges.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1) if by_type is EACH_ITERATION else 0.0
-    )
-    return 2 * (longest + shared)
+    total = 0.0
+    for held in map(float, weights):
+        sizes = {"weights": held * copies.gathered, "gradients": held * copies.summed}
+        total += max(
+            sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
+        )
+        if by_type is not EACH_MICROBATCH and held:
+            total += reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
+    return total
 
 
-def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float) -> int:
-    terms = np.array([_terms(layer) for layer in layers])
+def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float, *, hides: bool) -> int:
+    terms = np.array([_terms(layer, hides=hides) for layer in layers])
     most, rest = int(terms[times > 0].max(initial=0)), int(terms[times == 0].sum())
     largest = _exponent_of_load(np.sort(times), transfer, most, rest)
     return max(largest, _exponent_of_sum(times, transfer, most, rest))
 
 
-def _terms(layer: Layer) -> int:
-    """Return how many rounded times a layer may add to the load of a stage."""
+def _terms(layer: Layer, *, hides: bool) -> int:
+    """Return how many rounded times a layer may add to the load of a stage.
+
+    What computation hides of the exchanges of its weights is rounded down, in either pass, by a tick at most.
+    """
     passes = (layer.forward_s > 0) + (layer.backward_s > 0)
     again = max(((each.repeated_s > 0) + len(each.collectives) for each in layer.recomputed), default=0)
-    return passes + again + len(layer.collectives) + 6 * (layer.parameter_bytes > 0)
+    return passes + again + len(layer.collectives) + (10 if hides else 6) * (layer.parameter_bytes > 0)
 
 
 def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int = 0) -> int:
     """Return the smallest exponent for which rounding stays within `RELATIVE_ERROR` of any plan's largest load.
 
     A stage with ``k`` layers that take any time is a sum of at most ``most * k`` rounded times of theirs, ``rest`` of
-    other layers and four of transfers, each off by half a tick, and the synchronisation by another half. The largest
+    other layers and eight of transfers, each off by half a tick, and the synchronisation by three. The largest
     load is at least the heaviest layer and the sum of its own layers, and, unless there is but one stage, a transfer on
     top. What takes no time is rounded to nothing, exactly.
 
@@ -157,7 +219,7 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
     sums = np.concatenate([[0.0], np.cumsum(times[times > 0])])
     several = np.maximum(times[-1], sums) + transfer
     least = np.append(several, sums[-1])
-    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 5) / 2
+    off = most / 2 * np.append(np.arange(len(sums)), len(sums) - 1) + (rest + 11) / 2
     taking = least > 0
     if not taking.any():
         return -FINEST_EXPONENT
@@ -168,13 +230,15 @@ def _exponent_of_load(times: Floats, transfer: float, most: int = 3, rest: int =
 def _exponent_of_sum(times: Floats, transfer: float, most: int, rest: int) -> int:
     """Return the same for the sum of all loads, for any number of stages.
 
-    Every layer counts once, every stage but the first adds two transfers, and up to six times are synchronisation.
+    Every layer counts once, every stage but the first adds two transfers, gathers behind them
+    included, and up to eight times are synchronisation and the optimizer's step; what computation hides is rounded down
+    twice.
     """
     layers = int((times > 0).sum())
     exponents = [-FINEST_EXPONENT]
     for boundaries in (0, len(times) - 1):
         least = float(times.sum()) + 2 * boundaries * transfer
         if least > 0:
-            off = (most * layers + rest + 2 * boundaries + 6) / 2
+            off = (most * layers + rest + 4 * boundaries + 12) / 2
             exponents.append(int(np.ceil(np.log10(off) - np.log10(least) - np.log10(RELATIVE_ERROR))))
     return max(exponents)

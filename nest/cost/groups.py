@@ -93,7 +93,7 @@ class Spread:
         return beyond - self.least[level]
 
 
-def spread(cluster: Cluster, members: Group | Sequence[int]) -> Spread:
+def spread(cluster: Cluster, members: Group | Sequence[int] | Ints) -> Spread:
     """Return how a group is spread over the levels of a cluster.
 
     Raises
@@ -105,7 +105,7 @@ def spread(cluster: Cluster, members: Group | Sequence[int]) -> Spread:
     if len(places) == 0 or places[0] < 0 or places[-1] >= cluster.devices:
         raise InvalidProblem("group", f"members {members}", f"give some of devices 0 to {cluster.devices - 1}")
     children, held = places, np.ones(len(places), dtype=np.int64)
-    if (np.diff(places) == 0).any():
+    if (places[1:] == places[:-1]).any():
         raise InvalidProblem("group", f"members {members}", "give each device once")
     parts, least, most, occupied = [], [], [], []
     for level in cluster.levels:
@@ -128,5 +128,6 @@ def instances(cluster: Cluster, spread: Spread, level: int) -> int:
 
 def _merged(owners: Ints, held: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the distinct owners of ascending ones, how often each appears, and the sum of what each holds."""
-    first = np.flatnonzero(np.diff(owners, prepend=owners[0] - 1))
-    return owners[first], np.diff(first, append=len(owners)), np.add.reduceat(held, first)
+    ends = np.append(np.flatnonzero(owners[1:] != owners[:-1]) + 1, len(owners))
+    first = np.concatenate([[0], ends[:-1]])
+    return owners[first], ends - first, np.add.reduceat(held, first)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from nest.problem import Copies
+from nest.problem import HELD, Copies
 from nest.units import Ints
 
 Quanta = TypeVar("Quanta", int, Ints)
@@ -19,11 +19,18 @@ Quanta = TypeVar("Quanta", int, Ints)
 def state(weights: Quanta, copies: Copies, zero: int, degree: int) -> Quanta:
     """Return what weights, their gradients and the optimizer take, sharded over ``degree`` ranks under a ZeRO type.
 
-    Type 1 divides the optimizer, 2 also the gradients, 3 also the weights (arXiv 1910.02054, section 5).
+    Type 1 divides the optimizer, 2 also the gradients, 3 also the weights (arXiv 1910.02054, section 5). `HELD` has
+    whole gradients and gathered weights besides.
     """
     parts = (copies.optimizer, copies.gradients, 1)
     sharded = sum(parts[:zero])
-    return weights * (sum(parts) - sharded) - (-(weights * sharded) // degree)
+    held = weights * (sum(parts) - sharded) - (-(weights * sharded) // degree)
+    return held + _whole(weights, copies) if zero == HELD and degree > 1 else held
+
+
+def stepped_on(weights: Quanta, zero: int, degree: int) -> Quanta:
+    """Return of which weights a device holds the optimizer's state, and makes its step."""
+    return weights if zero == 0 else -(-weights // degree)
 
 
 def whole_for_a_moment(weights: Quanta, copies: Copies, zero: int) -> Quanta:
@@ -31,7 +38,15 @@ def whole_for_a_moment(weights: Quanta, copies: Copies, zero: int) -> Quanta:
 
     Gradients are, before they are scattered (types 2 and 3), and gathered weights (type 3).
     """
-    return weights * ((copies.gradients if zero >= 2 else 0) + (1 if zero == 3 else 0))
+    if zero == 3:
+        return _whole(weights, copies)
+    return weights * (copies.gradients if zero == 2 else 0)
+
+
+def _whole(weights: Quanta, copies: Copies) -> Quanta:
+    """Return what gradients and gathered weights take, the latter rounded up."""
+    times, parts = copies.gathered.as_integer_ratio()
+    return weights * copies.gradients - (-(weights * times) // parts)
 
 
 def resident(parameters: Quanta, activations: Quanta, optimizer_copies: int, zero: int, degree: int) -> Quanta:

@@ -80,7 +80,8 @@ def _quanta_per_byte(problem: Problem) -> int:
         scale = max(scale, byte_scale([*sent, *(size for sizes in counts for size in sizes)]))
         most = max(most, sum(sent) + sum(count * sum(sizes) for sizes, count in counts.items()))
     copies = problem.training.held
-    times = max(10, copies.optimizer + 2 * copies.gradients + 2)  # of a weight on one device at most
+    whole = copies.gathered.as_integer_ratio()[0]
+    times = max(10, copies.optimizer + 2 * copies.gradients + 1 + whole + copies.stepped)  # of a weight on one device
     if (most + problem.training.overhead_bytes) * scale * times > HARD_LIMIT:
         raise InvalidProblem("bytes", f"the sizes of the model add up to {most:.3g} bytes", "check their unit")
     return scale
@@ -88,5 +89,11 @@ def _quanta_per_byte(problem: Problem) -> int:
 
 def _sizes(layer: Layer) -> tuple[Number, ...]:
     """Return all byte counts of a layer."""
-    own = (layer.parameter_bytes, layer.activation_bytes, layer.expert_parameter_bytes, layer.working_bytes)
+    own = (
+        layer.parameter_bytes,
+        layer.activation_bytes,
+        layer.expert_parameter_bytes,
+        layer.working_bytes,
+        layer.tied_bytes,
+    )
     return own + tuple(size for each in layer.recomputed for size in (each.activation_bytes, each.working_bytes))

@@ -55,24 +55,24 @@ class Core:
         return self.setting.microbatch * self.heads * self.queries * self.keys
 
     @property
-    def kept_bytes(self) -> Fraction:
+    def kept_bytes(self) -> int:
         """Bytes kept besides queries, keys, values and result.
 
         Without flash attention the probabilities, and where they are dropped a mask and the rest: ``5 a s / h`` of
         arXiv 2205.05198; with it one fp32 number for each head and query.
         """
         if self.setting.flash:
-            return Fraction(4 * self.setting.microbatch * self.heads * self.queries)
+            return 4 * self.setting.microbatch * self.heads * self.queries
         value = self.setting.value_bytes
         each = 2 * value + 1 if self.operator.dropout else value
-        return Fraction(each * self.probabilities)
+        return each * self.probabilities
 
     @property
-    def working_bytes(self) -> Fraction:
+    def working_bytes(self) -> int:
         """Bytes in use for a moment in the backward pass: gradients of probabilities and of scores."""
         if self.setting.flash:
-            return Fraction(4 * self.setting.microbatch * self.heads * self.queries * self.operator.key_width)
-        return Fraction(2 * self.setting.value_bytes * self.probabilities)
+            return 4 * self.setting.microbatch * self.heads * self.queries * self.operator.key_width
+        return 2 * self.setting.value_bytes * self.probabilities
 
     def seconds(self, kernels: Kernels) -> tuple[float, float]:
         """Return the seconds of the forward and of the backward pass."""

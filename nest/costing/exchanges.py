@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 from nest.costing.layer import Axis, Collective, Kind, OperatorCost, Phase
-from nest.costing.setting import Setting, Tokens
+from nest.costing.setting import Setting, Tokens, over
 from nest.costing.sizes import cut, whole
 from nest.families import Block, Component, Exchange, Matmul, Scores, Split
+from nest.families.operators import Rows
 
 
 def exchanges_of(
@@ -48,7 +48,7 @@ class _Walk:
     def _exchange(self, component: Component, operator: Exchange) -> Iterator[Collective]:
         value = self.setting.value_bytes
         if operator.collective == "all-to-all":
-            rows = self.tokens.local() * self.setting.routed(operator.rows) / self.setting.expert_tensor
+            rows = over(self.tokens.local() * self.setting.routed(operator.rows), self.setting.expert_tensor)
             if self.setting.expert > 1:
                 size = value * operator.width * rows
                 yield self._made("all-to-all", size, "expert", "forward")
@@ -63,7 +63,7 @@ class _Walk:
             yield from self._summed(size)
         self.split = []
 
-    def _shared_rows(self, operator: Exchange, rows: Fraction) -> Iterator[Collective]:
+    def _shared_rows(self, operator: Exchange, rows: Rows) -> Iterator[Collective]:
         """Yield those of experts that tensor parallel cuts: rows are gathered first, and summed at the end."""
         size = self.setting.value_bytes * operator.width * rows * self.setting.expert_tensor
         kinds: tuple[Kind, Kind] = ("all-gather", "reduce-scatter")
@@ -71,7 +71,7 @@ class _Walk:
         yield self._made(forward, size, "tensor", "forward")
         yield self._made(backward, size, "tensor", "backward")
 
-    def _embedded(self, size: Fraction) -> Iterator[Collective]:
+    def _embedded(self, size: Rows) -> Iterator[Collective]:
         if self.setting.tensor == 1:
             return
         if self.setting.sequence_parallel:
@@ -80,7 +80,7 @@ class _Walk:
         else:
             yield self._made("all-reduce", size, "tensor", "forward")
 
-    def _summed(self, size: Fraction) -> Iterator[Collective]:
+    def _summed(self, size: Rows) -> Iterator[Collective]:
         """Yield those around products that are cut: where their sum is made, and where it is read."""
         if self.setting.tensor == 1:
             return
@@ -135,6 +135,6 @@ class _Walk:
             yield self._made("all-to-all", size + own, "context", "backward", core=True)
 
     def _made(
-        self, kind: Kind, size: Fraction, axis: Axis, phase: Phase, hidden_s: float = 0.0, *, core: bool = False
+        self, kind: Kind, size: Rows, axis: Axis, phase: Phase, hidden_s: float = 0.0, *, core: bool = False
     ) -> Collective:
         return Collective(kind, whole(size), axis, phase, hidden_s, core)

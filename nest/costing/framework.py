@@ -11,6 +11,7 @@ Recompute: TypeAlias = Literal["none", "selective", "full"]
 """What is computed again before the backward pass: nothing, the attention core (arXiv 2205.05198, section 5), all."""
 
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+"""All of them, from the least to the most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,14 @@ class Layout:
     virtual
         Chunks of each under the interleaved schedule; 1 without.
     zero
-        What is spread over the ranks that hold the same parameters, as in `Sharding`.
+        What is spread over the ranks that hold the same parameters: ZeRO type 0 to 3.
     layers
         Blocks that count as layers in each stage; empty for as equal as it goes.
     recompute
         What layers compute again.
     recomputed
-        How many layers of each stage do so, the last of them; empty for all.
+        How many layers of each stage do so, the first of them (``--recompute-method block`` of Megatron-LM); empty for
+        all.
     offloaded
         Share of each stage's optimizer state that is in the memory of the host; empty for none.
     reserve
@@ -59,6 +60,8 @@ class Layout:
         for name in ("global_batch", "data", "stages", "virtual"):
             if getattr(self, name) < 1:
                 raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
+        if self.zero not in range(4):
+            raise InvalidProblem("zero", f"{self.zero}", "give 0, 1, 2 or 3")
         for name in ("layers", "recomputed", "offloaded"):
             given = getattr(self, name)
             if given and len(given) != self.stages:

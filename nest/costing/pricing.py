@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypeAlias
 
 from nest.costing.attention import Core
 from nest.costing.exchanges import exchanges_of
 from nest.costing.kernels import Kernels
 from nest.costing.layer import Buckets, Kept, LayerCost, OperatorCost
 from nest.costing.profile import LayerProfile
-from nest.costing.setting import Setting, Tokens
+from nest.costing.setting import Setting, Tokens, over
 from nest.costing.sizes import (
     local_experts,
     product_rows,
@@ -22,13 +23,22 @@ from nest.costing.sizes import (
 )
 from nest.costing.steps import elementwise_steps
 from nest.families import Architecture, Block, Component, Elementwise, Exchange, Matmul, Scores, Split, Stack, Tensor
+from nest.families.operators import Rows
 from nest.hardware import Device
 
 ELEMENT_BYTES = {"fp32": 4, "mask": 1, "index": 4}
 
 
+Known: TypeAlias = dict[tuple[int, int, Setting], LayerCost]
+"""Costs of blocks without routed experts, by block, width of what enters it, and setting without expert width."""
+
+
 def layer_costs(
-    model: Architecture, device: Device, setting: Setting, profile: LayerProfile | None = None
+    model: Architecture,
+    device: Device,
+    setting: Setting,
+    profile: LayerProfile | None = None,
+    known: Known | None = None,
 ) -> dict[str, tuple[LayerCost, ...]]:
     """Return the cost of every block, by stack.
 
@@ -38,6 +48,8 @@ def layer_costs(
     ----------
     profile
         Measurements, which override what is modelled.
+    known
+        Costs from other settings of the same model on the same device, which are used, and to which more are added.
 
     Raises
     ------
@@ -48,22 +60,38 @@ def layer_costs(
     kernels = Kernels.of(device, setting.framework)
     trained = {extra.stack.name for extra in model.extras if extra.trained}
     stacks = (stack for stack in model.every_stack if stack in model.stacks or stack.name in trained)
-    costs = {stack.name: stack_costs(model, stack, kernels, setting) for stack in stacks}
+    known = {} if known is None else known
+    costs = {stack.name: stack_costs(model, stack, kernels, setting, known) for stack in stacks}
     return costs if profile is None else profile.applied(costs, setting)
 
 
-def stack_costs(model: Architecture, stack: Stack, kernels: Kernels, setting: Setting) -> tuple[LayerCost, ...]:
-    """Return the cost of every block of one stack; equal blocks are priced once."""
+def stack_costs(
+    model: Architecture, stack: Stack, kernels: Kernels, setting: Setting, known: Known
+) -> tuple[LayerCost, ...]:
+    """Return the cost of every block of one stack; equal blocks are priced once, known ones not at all."""
     tokens = Tokens.of(model, stack, setting)
+    spread = replace(setting, expert=1)
     made: dict[tuple[int, int], LayerCost] = {}
     costs, width = [], 0
     for place, block in enumerate(stack.blocks):
         key = (id(block), width)
         if key not in made:
-            made[key] = Priced(block, kernels, setting, tokens, width).cost(f"{stack.name}.{place}")
+            same = None if _routes(block) else (*key, spread)
+            cost = known.get(same) if same else None
+            if cost is None:
+                cost = Priced(block, kernels, setting, tokens, width).cost(f"{stack.name}.{place}")
+            made[key] = cost
+            if same:
+                known[same] = cost
         costs.append(made[key])
         width = block.width
     return tuple(costs)
+
+
+def _routes(block: Block) -> bool:
+    """Whether the expert width makes a difference to a block: it has routed experts, or sends rows to them."""
+    experts = any(weight.routed for component in block.components for weight in component.weights)
+    return experts or any(isinstance(each, Exchange) and each.collective == "all-to-all" for each in block.operators)
 
 
 @dataclass(frozen=True)
@@ -106,12 +134,12 @@ class Priced:
             self._spare() if self.setting.framework.spare_gradients else (),
         )
 
-    def _rows(self) -> Fraction:
-        return self.tokens.local() / self.setting.row_shards
+    def _rows(self) -> Rows:
+        return over(self.tokens.local(), self.setting.row_shards)
 
-    def _sent(self) -> Fraction:
+    def _sent(self) -> Rows:
         parted = self.setting.sequence_parallel or self.setting.framework.scatter_gather
-        return self.tokens.local() / (self.setting.tensor if parted else 1)
+        return over(self.tokens.local(), self.setting.tensor if parted else 1)
 
     # Times
 
@@ -190,25 +218,25 @@ class Priced:
             seconds = self.kernels.moved(float(2 * rows * operator.width * self.setting.value_bytes))
             yield OperatorCost(f"{component.name}.{operator.name}", "permute", seconds, seconds)
 
-    def _work_rows(self, component: Component, operator: Elementwise) -> Fraction:
+    def _work_rows(self, component: Component, operator: Elementwise) -> Rows:
         here = self.tokens.local(operator.stream)
         if component.kind == "experts":
             rows = here * self.setting.routed(operator.rows)
-            return rows / self.setting.expert_tensor if operator.sharded else rows
-        return here * operator.rows / (self.setting.tensor if operator.sharded else self.setting.row_shards)
+            return over(rows, self.setting.expert_tensor) if operator.sharded else rows
+        return over(here * operator.rows, self.setting.tensor if operator.sharded else self.setting.row_shards)
 
     # Memory
 
-    def _tensor_bytes(self, tensor: Tensor, component: Component) -> Fraction:
-        size = Fraction(ELEMENT_BYTES.get(tensor.element, self.setting.value_bytes))
+    def _tensor_bytes(self, tensor: Tensor, component: Component) -> Rows:
+        size: Rows = ELEMENT_BYTES.get(tensor.element, self.setting.value_bytes)
         if tensor.name.endswith(".logits"):
             size = Fraction(self.setting.framework.logit_kept)
         return size * tensor_elements(tensor, self.setting, self.tokens, routed=component.kind == "experts")
 
     def _kept_bytes(self) -> tuple[int, int]:
         """Return what is kept without recomputation, and with that of the attention core."""
-        tensors: dict[str, Fraction] = {}
-        core = Fraction(0)
+        tensors: dict[str, Rows] = {}
+        core = 0
         for component in self.block.components:
             for operator in component.operators:
                 if isinstance(operator, Exchange):
@@ -219,7 +247,7 @@ class Priced:
                     tensors[each.name] = max(size, tensors.get(each.name, size))
                 if isinstance(operator, Scores):
                     core += Core(operator, self.setting, self.tokens).kept_bytes
-        plain = sum(tensors.values(), Fraction(0))
+        plain = sum(tensors.values())
         return whole(plain + core), whole(plain + core if self.setting.flash else plain)
 
     def _kept_parts(self, component: Component, operator: Matmul | Scores | Elementwise) -> int:
@@ -228,10 +256,10 @@ class Priced:
         keeps = gathers and self.setting.framework.keeps_gathered and component.kind != "experts"
         return self.setting.row_shards if keeps else 1
 
-    def _working_bytes(self) -> Fraction:
+    def _working_bytes(self) -> Rows:
         """Return gradients of the operator that has most of them, and that of the residual stream beside it."""
         value = self.setting.value_bytes
-        most = Fraction(0)
+        most: Rows = 0
         for component in self.block.components:
             for operator in component.operators:
                 if isinstance(operator, Matmul):
@@ -249,15 +277,15 @@ class Priced:
                 most = max(most, size)
         return most + value * self._rows() * min(self.block.width, self.entering or self.block.width)
 
-    def _loss_bytes(self, operator: Elementwise) -> Fraction:
+    def _loss_bytes(self, operator: Elementwise) -> Rows:
         framework = self.setting.framework
         return self._logits(operator) * Fraction(
             framework.logit_shared if self.setting.tensor > 1 else framework.logit_bytes
         )
 
-    def _logits(self, operator: Elementwise) -> Fraction:
+    def _logits(self, operator: Elementwise) -> Rows:
         kept = (tensor_elements(each, self.setting, self.tokens, routed=False) for each in operator.keeps)
-        return sum(kept, Fraction(0))
+        return sum(kept)
 
     # Parameters
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import inf
 
+from nest.costing.efficiency import efficiency_of
 from nest.errors import InvalidProblem
+from nest.hardware import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,12 @@ RECIPES = (
     # primary weights in fp8, Megatron-Core's fp8 parameter gather)
     Recipe("mixed-fp8", 2, 4, 4, 8, gathered=1, reduced=4, touched=50),
 )
+"""The recipes that have a name."""
+
+
+def step_s(recipe: Recipe, device: Device) -> float:
+    """Return the time of the optimizer's step for each parameter whose state a device holds: memory limits it."""
+    return recipe.touched / (device.hbm_bytes_per_s * efficiency_of(device).memory)
 
 
 def recipe_named(name: str) -> Recipe:

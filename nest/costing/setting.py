@@ -10,6 +10,7 @@ from nest.costing.framework import Framework
 from nest.costing.frameworks import MEGATRON_CORE
 from nest.errors import InvalidProblem
 from nest.families import Architecture, Stack
+from nest.families.operators import Rows
 
 BYTES = {"bf16": 2, "fp16": 2, "fp8": 2, "fp32": 4, "tf32": 4}
 """Bytes of an activation by the data type of computation; fp8 is for products, what lies between them stays in bf16."""
@@ -100,16 +101,17 @@ class Setting:
         """Devices that share the rows of what lies between the matrices."""
         return self.tensor if self.sequence_parallel else 1
 
-    def routed(self, chosen: Fraction | int) -> Fraction:
+    def routed(self, chosen: Rows) -> Rows:
         """Return how many rows per token of a rank its device computes in routed experts, the busiest one counting.
 
         Every rank sends away as many rows as it receives, so that the number of ranks does not change it. The devices
         of tensor parallel hold a part of the tokens each only where they share the sequence; with experts cut by
         tensor parallel each computes the rows of all.
         """
-        load = Fraction(self.capacity or 1.0).limit_denominator(10**6)
-        rows = Fraction(chosen) * load * Fraction(self.imbalance).limit_denominator(10**6)
-        return rows * self.expert_tensor / self.row_shards if self.sequence_parallel else rows
+        rows = chosen
+        for factor in (self.capacity or 1, self.imbalance):
+            rows = rows if factor == 1 else rows * Fraction(factor).limit_denominator(10**6)
+        return over(rows * self.expert_tensor, self.row_shards) if self.sequence_parallel else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,12 @@ class Tokens:
         """Return the tokens of a whole sequence."""
         return dict(self.streams)[stream or self.own]
 
-    def local(self, stream: str = "") -> Fraction:
+    def local(self, stream: str = "") -> Rows:
         """Return the tokens of a microbatch that one device of context parallel has."""
-        return Fraction(self.setting.microbatch * self.length(stream), self.setting.context)
+        return over(self.setting.microbatch * self.length(stream), self.setting.context)
+
+
+def over(number: Rows, parts: int) -> Rows:
+    """Return the exact share of one of so many parts; a whole number where it is one, which counts far faster."""
+    whole, rest = divmod(number, parts)
+    return Fraction(number, parts) if rest else whole

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import ceil
 
-from nest.costing.setting import Setting, Tokens
+from nest.costing.setting import Setting, Tokens, over
 from nest.families import Matmul, Split, Tensor, Weight
+from nest.families.operators import Rows
 
 
 def cut(length: int, parts: int, width: int) -> int:
@@ -41,13 +41,13 @@ def product_shape(operator: Matmul, setting: Setting, *, routed: bool) -> tuple[
     return operator.inputs, operator.outputs
 
 
-def product_rows(operator: Matmul, setting: Setting, tokens: Tokens, *, routed: bool) -> Fraction:
+def product_rows(operator: Matmul, setting: Setting, tokens: Tokens, *, routed: bool) -> Rows:
     """Return the rows of a product on one device, those of all its experts together."""
     here = tokens.local(operator.stream)
     if routed:
         return here * setting.routed(operator.rows)
     whole = operator.split is not Split.REPLICATED
-    return here * operator.rows / (1 if whole else setting.row_shards)
+    return over(here * operator.rows, 1 if whole else setting.row_shards)
 
 
 def local_experts(groups: int, setting: Setting) -> int:
@@ -55,7 +55,7 @@ def local_experts(groups: int, setting: Setting) -> int:
     return -(-groups // setting.expert)
 
 
-def tensor_elements(tensor: Tensor, setting: Setting, tokens: Tokens, *, routed: bool) -> Fraction:
+def tensor_elements(tensor: Tensor, setting: Setting, tokens: Tokens, *, routed: bool) -> Rows:
     """Return the elements of a kept tensor on one device."""
     here = tokens.local(tensor.stream)
     if routed:
@@ -63,7 +63,7 @@ def tensor_elements(tensor: Tensor, setting: Setting, tokens: Tokens, *, routed:
         return here * setting.routed(tensor.rows) * width
     rows = here * tensor.rows
     if not tensor.sharded:
-        return rows * tensor.width / setting.row_shards
+        return over(rows * tensor.width, setting.row_shards)
     if tensor.name.endswith(".logits"):
         return rows * vocabulary(tensor.width, setting)
     return rows * cut(tensor.width, tensor.parts, setting.tensor)
@@ -82,6 +82,6 @@ def weight_elements(weight: Weight, setting: Setting) -> int:
     return count
 
 
-def whole(number: Fraction | int) -> int:
+def whole(number: Rows) -> int:
     """Return a number of bytes or rows, rounded up."""
     return ceil(number)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.dag.downsets import Downsets, bits
+from nest.downsets import Downsets, bits
 from nest.units import Floats, Ints
 
 

@@ -57,6 +57,7 @@ DNN_PARTITIONING = LoadModel(
     resync_factor=0,
     source="Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020",
 )
+"""The loads of dnn-partitioning: one pass, each layer sends its output once, no replicas."""
 
 PIPER = LoadModel(
     name="piper",
@@ -66,8 +67,10 @@ PIPER = LoadModel(
     resync_factor=4,
     source="Tarnawski et al., Piper: Multidimensional Planner for DNN Parallelization, NeurIPS 2021",
 )
+"""The loads of Piper: both passes, each edge is sent, replicas synchronise."""
 
 LOAD_MODELS = {model.name: model for model in (DNN_PARTITIONING, PIPER)}
+"""Load models by name."""
 
 
 def load_model_named(name: str) -> LoadModel:

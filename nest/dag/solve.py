@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 
 from nest.dag import split, staged
-from nest.dag.downsets import MOST_DOWNSETS, Downsets, TooManyDownsets, all_downsets, downsets_along, topological_orders
 from nest.dag.load import Load
 from nest.dag.plan import DagStage, Price, judge
 from nest.dag.problem import DagProblem
@@ -15,6 +14,7 @@ from nest.dag.result import DagResult
 from nest.dag.split import Chain, SplitSearch
 from nest.dag.staged import Line, StagedSearch
 from nest.dag.tables import SplitTables, folded, split_tables
+from nest.downsets import MOST_DOWNSETS, Downsets, TooManyDownsets, all_downsets, downsets_along, topological_orders
 from nest.errors import LimitReached, NestError
 from nest.result import Status
 

@@ -15,8 +15,8 @@ from itertools import product
 import numpy as np
 
 from nest.dag.cuts import Cuts, cuts_of
-from nest.dag.downsets import Bools, Downsets
 from nest.dag.tables import SplitTables
+from nest.downsets import Bools, Downsets
 from nest.units import NEVER, Ints
 
 BLOCK = 2**19

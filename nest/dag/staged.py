@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from nest.dag.downsets import Bools, Downsets, Words
 from nest.dag.knapsack import Choice, Taken, least_time
 from nest.dag.replicated import ReplicatedTables, Shape
 from nest.dag.settings import Settings
+from nest.downsets import Bools, Downsets, Words
 from nest.units import NEVER, Floats, Ints
 
 NONE = 2**30

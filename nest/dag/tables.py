@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nest.dag.downsets import Bools, members_of
 from nest.dag.load import Load
 from nest.dag.problem import DagProblem
 from nest.dag.units import Unit, units_of
+from nest.downsets import Bools, members_of
 from nest.units import Ints
 
 

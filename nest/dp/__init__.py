@@ -6,6 +6,6 @@ equally wide, `sharded` those whose stages differ in width by sharding; `profile
 """
 
 from nest.dp.reason import why_constrained, why_infeasible
-from nest.dp.search import Outcome, optimum
+from nest.dp.search import Outcome, along_one_order, optimum
 
-__all__ = ["Outcome", "optimum", "why_constrained", "why_infeasible"]
+__all__ = ["Outcome", "along_one_order", "optimum", "why_constrained", "why_infeasible"]

@@ -72,4 +72,5 @@ def to_plan(tables: VariantTables, choices: list[StageChoice], replicas: int) ->
             )
         )
         position += devices
-    return Plan(tables.variant, replicas, position, tuple(reversed(stages)))
+    technologies = tables.problem.cluster.technologies
+    return Plan(tables.variant, replicas, position, tuple(reversed(stages)), technologies=technologies)

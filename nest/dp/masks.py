@@ -43,8 +43,7 @@ class StageMasks:
     def __init__(self, band: Band | GroupedBand) -> None:
         self.tables, self.filters = band.tables, band.tables.filters
         self.variant, self.width = self.tables.variant, self.tables.width
-        first = np.arange(self.tables.layers)[:, None]
-        self._run = Run(first, np.minimum(band.end, self.tables.layers))
+        self._run = Run(band.first, np.minimum(band.end, self.tables.layers))
         self._inner: dict[tuple[int, int], Mask | None] = {}
 
     @cached_property

@@ -12,6 +12,8 @@ from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
 from nest.dp.simulated import settle_simulated
+from nest.dp.simulated_outer import least_played_of_any_cut
+from nest.dp.sum_outer import least_of_any_cut
 from nest.dp.sum_search import settle_sums
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
@@ -73,6 +75,31 @@ def optimum(tables: Tables, deadline: float | None, report: Report | None, bette
     if not incumbent.found:
         return _without_plan(tables, incumbent.objective)
     return Outcome(incumbent.plan(), incumbent.objective, incumbent.objective, True, None)
+
+
+def along_one_order(
+    tables: Tables, deadline: float | None, report: Report | None, better_than: int | None = None
+) -> Outcome:
+    """Find the best plan of those that follow one order of layers that branch, and a bound of all plans.
+
+    Parameters
+    ----------
+    tables, deadline, report, better_than
+        As for `optimum`. The bound holds for the whole space; without a plan, others may exist.
+    """
+    played = tables.problem.preset.objective == "simulated"
+    bound = least_played_of_any_cut(tables) if played else least_of_any_cut(tables)
+    found = optimum(Tables(tables.problem.in_one_order(), tables.scale), deadline, report, better_than)
+    if found.plan is None and bound == NEVER:
+        return found
+    reason = f"{ONE_ORDER}; {found.reason}" if found.reason else ONE_ORDER
+    if found.objective_ticks is None:
+        return Outcome(None, None, bound, False, reason)
+    bound = min(bound, found.objective_ticks)
+    return Outcome(found.plan, found.objective_ticks, bound, False, None if bound == found.objective_ticks else reason)
+
+
+ONE_ORDER = "stages were sought along one order of the layers only, others may be better"
 
 
 def _without_plan(tables: Tables, value: int) -> Outcome:

@@ -1,7 +1,7 @@
 """Bounds of what the stages of one outer choice have before them and behind them, under the objective `simulated`.
 
 By `nest.dp.schedules` an iteration takes, for each stage, ``before + own + max(0, after - ahead * forward)``. That
-grows with all of them but for ``forward``. So for the stages from a layer on the least of its maximum, as if nothing
+grows with all of them but for ``forward``. So for the stages from a cut on the least of its maximum, as if nothing
 was before them, follows from the end of the pipeline on, with the least that the others pass on in the place of
 ``after``; what is before adds to it. Likewise from the first stage on.
 """
@@ -19,7 +19,7 @@ from nest.units import NEVER, Ints
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is the least by layer, each by itself, `NEVER` where there are no such stages.
+    """What is the least by cut, each by itself, `NEVER` where there are no such stages.
 
     Attributes
     ----------
@@ -36,42 +36,42 @@ class Rest:
     sync: Ints
 
     @classmethod
-    def of(cls, at: Ints, values: tuple[Ints, Ints, Ints], layers: int) -> Rest:
-        """Return the least of some values at each layer; ``at`` says to which each belongs."""
-        found = np.full((3, layers + 1), NEVER, dtype=np.int64)
+    def of(cls, at: Ints, values: tuple[Ints, Ints, Ints], cuts: int) -> Rest:
+        """Return the least of some values at each cut; ``at`` says to which each belongs."""
+        found = np.full((3, cuts), NEVER, dtype=np.int64)
         for row, each in zip(found, values, strict=True):
             np.minimum.at(row, at, each)
         return cls(*found)
 
     @classmethod
-    def nothing(cls, layers: int, at: int) -> Rest:
-        """Return that of no stages, which leave the layer at which they end."""
+    def nothing(cls, cuts: int, at: int) -> Rest:
+        """Return that of no stages, which leave the cut at which they end."""
         zero = np.zeros(1, dtype=np.int64)
-        return cls.of(np.array([at]), (zero, zero, zero), layers)
+        return cls.of(np.array([at]), (zero, zero, zero), cuts)
 
 
 def suffixes(steps: list[Stages], pace: Pace) -> list[Rest]:
-    """Return the bounds of no stage, the last one, the last two, ... from each layer on, for their places."""
-    layers = len(steps[0].begins) - 1
-    found = [Rest.nothing(layers, layers)]
+    """Return the bounds of no stage, the last one, the last two, ... from each cut on, for their places."""
+    cuts = len(steps[0].begins)
+    found = [Rest.nothing(cuts, cuts - 1)]
     for from_end, stages in enumerate(steps, start=1):
         after, passing = found[-1], pace.passing(stages)
         later = after.loads[stages.end]
         own = pace.own(stages, from_end) + np.maximum(0, later - pace.ahead(from_end) * stages.forward)
         span = np.maximum(own, passing + after.span[stages.end])
         sync, ok = np.maximum(stages.sync, after.sync[stages.end]), later < NEVER
-        found.append(Rest.of(stages.first[ok], ((passing + later)[ok], span[ok], sync[ok]), layers))
+        found.append(Rest.of(stages.first[ok], ((passing + later)[ok], span[ok], sync[ok]), cuts))
     return found
 
 
 def prefixes(steps: list[Stages], pace: Pace) -> list[Rest]:
-    """Return the bounds of no stage, the first, the first two, ... before each layer; ``steps`` are from the end."""
-    layers = len(steps[0].begins) - 1
-    found = [Rest.nothing(layers, 0)]
+    """Return the bounds of no stage, the first, the first two, ... before each cut; ``steps`` are from the end."""
+    cuts = len(steps[0].begins)
+    found = [Rest.nothing(cuts, 0)]
     for from_end, stages in reversed(list(enumerate(steps, start=1))):
         before = found[-1]
         sooner = before.loads[stages.first]
         span = np.maximum(before.span[stages.first], sooner + pace.own(stages, from_end))
         sync, ok = np.maximum(stages.sync, before.sync[stages.first]), sooner < NEVER
-        found.append(Rest.of(stages.end[ok], ((sooner + pace.passing(stages))[ok], span[ok], sync[ok]), layers))
+        found.append(Rest.of(stages.end[ok], ((sooner + pace.passing(stages))[ok], span[ok], sync[ok]), cuts))
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
-from nest.dp.sum_outer import SumBounds, SumChoice
+from nest.dp.sum_outer import SumBounds, SumChoice, sum_choices
 from nest.presets import ScheduleName
-from nest.tables import GroupedTables
+from nest.tables import GroupedTables, Tables
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Floats, Ints
@@ -51,10 +52,12 @@ class SimulatedBounds(SumBounds):
     def parts(self) -> list[tuple[float, float]]:
         """Parts of the work that forward passes are thought to be, and the ticks by which they are more in all layers.
 
-        What type 3 gathers for the forward pass is at most its part of what it exchanges.
+        What type 3 gathers for the forward pass it gathers again for the other. What is left of both where computation
+        hides them may be of the forward pass alone.
         """
         forward, work = self.tables.forward.astype(np.float64), self.tables.work.astype(np.float64)
-        least = 1 / (2 + self.tables.times("gradients")) if 3 in self.problem.choices.zero else 0.0
+        gathers = 3 in self.problem.choices.zero and not self.problem.training.holds_gathered
+        least = (1.0 if self.tables.hidden else 0.5) if gathers else 0.0
         some = work > 0
         ratios = np.sort(forward[some] / work[some])
         if not some.any():
@@ -127,6 +130,7 @@ class SimulatedBounds(SumBounds):
         sync = exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
+        sync = sync + exchanged.step / stages
         count: Floats = 1.0 + further.astype(np.float64)
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         spread = loads / -np.expm1(stages * np.log1p(-1 / np.maximum(count, 1 + 1e-9)))
@@ -163,3 +167,24 @@ class SimulatedBounds(SumBounds):
         counts = np.array([choice.stages]), np.array([choice.further])
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)
         return max(int(self.objective(*counts, hops, exchanged, types)[0]), (choice.further + 1) * slowest)
+
+
+class _Uncut(SimulatedBounds):
+    """Lower bounds for one variant that hold wherever it is cut: transfers are free."""
+
+    @cached_property
+    def hop(self) -> Ints:
+        """No ticks, at each level."""
+        return np.zeros(self.problem.levels, dtype=np.int64)
+
+    @cached_property
+    def parts(self) -> list[tuple[float, float]]:
+        """Nothing: how long stages wait for a transfer at most depends on the cuts."""
+        return []
+
+
+def least_played_of_any_cut(tables: Tables) -> int:
+    """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
+    pairs = product(tables.fitting, sorted(tables.problem.choices.schedules))
+    choices = (each for variant, name in pairs for each in sum_choices(_Uncut(tables.uncut(variant), name)))
+    return min((int(each.bounds.min(initial=NEVER)) for each in choices), default=NEVER)

@@ -1,5 +1,6 @@
 """Stages of one outer choice as the objective `simulated` sees them: how long their passes take, by way worth trying.
 
+They are between two cuts (`nest.dp.sum_cuts`): numbers of layers, or downsets where layers branch.
 The iteration only grows with every pass. So of the ways of a stage those remain of which no other takes as little
 forward, backward and to synchronise; each with as little recomputation as it needs.
 """
@@ -16,21 +17,21 @@ from nest.dp.makespans import Played
 from nest.dp.sum_rows import Path, Step, SumRows, Way
 from nest.tables import GroupedBand
 from nest.tables.grouped import Pair
-from nest.tables.shares import Option
+from nest.tables.ways import ShardedWay
 from nest.units import NEVER, Ints
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages in one place, those that begin with the same layer together.
+    """Stages in one place, those that begin at the same cut together.
 
     Attributes
     ----------
     begins
-        Where those that begin with layer 0, 1, ... begin, and where the last of them end.
+        Where those that begin at cut 0, 1, ... begin, and where those of the last but one end: none begins at the last.
     end, forward, backward, weight, sync
-        Layer after the last one; ticks of both passes, transfers included, of the part of the backward pass that takes
-        gradients of weights, and of the synchronisation.
+        The cut behind each; ticks of both passes, transfers included, of the part of the backward pass that takes
+        gradients of weights, if these are put off, and of the synchronisation.
     option, kind, count
         How each shards, a place in `SumRows.ways`, and what how many layers recompute; see `Way`.
     """
@@ -52,7 +53,7 @@ class Stages:
 
     @cached_property
     def first(self) -> Ints:
-        """Return the first layer of each."""
+        """Return the cut before each."""
         return np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
 
     def kept(self, mask: np.ndarray) -> Stages:
@@ -94,12 +95,12 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     admitted = rows.masks.at(step.role, step.start, rows.stride)
     allowed = band.valid if admitted is None else band.valid & admitted
     allowed = allowed & (sums.both <= most)
-    found: list[_Way] = []
+    found, ends = list[_Way](), band.ends(step.site.ends)
     for way in rows.ways(step.site.holders):
-        own, again = band.sums(way.extra), band.recomputation(way.option, step.flying, allowed)
-        forward = sums.forward + gathered(band, way.option, own)
+        own, again = band.own(way), band.recomputation(way, step.flying, allowed)
+        forward, weight = sums.forward + band.gathered(way), sums.weight + band.late(way)
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
-        weight, sync = sums.weight + scattered(band, way.option, own), band.spread_out(way.syncs)
+        sync = band.waits(way) + ends
         fits = allowed & (load <= most) & (sync < NEVER)
         added = _Way(fits, forward, load - forward, weight, sync, again.kind, again.layers)
         for each in found:
@@ -111,25 +112,13 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
 
 
 def _listed(band: GroupedBand, found: list[_Way]) -> Stages:
-    """Return the stages of all ways as a list, by their first layer."""
-    first, column, way = np.nonzero(np.stack([each.kept for each in found], axis=-1))
-    values = [np.stack([each[at] for each in found], axis=-1)[first, column, way] for at in range(1, 7)]
-    begins = np.searchsorted(first, np.arange(band.tables.layers + 1))
+    """Return the stages of all ways as a list, by the cuts before them."""
+    chosen = np.nonzero(np.stack([each.kept for each in found], axis=-1))
+    values = [np.stack([each[at] for each in found], axis=-1)[chosen] for at in range(1, 7)]
+    first, end = band.cuts_of(chosen[:-1])
+    begins = np.searchsorted(first, np.arange(band.tables.cuts))
     forward, backward, weight, sync, kind, count = values
-    return Stages(begins, first + column + 1, forward, backward, weight, sync, way, kind, count)
-
-
-def gathered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
-    """Return what type 3 adds to the forward pass: its part of what is exchanged, by bytes (D15)."""
-    if option.zero < 3:
-        return np.zeros_like(exchanged)
-    parts: Ints = exchanged // (2 + band.tables.times("gradients"))
-    return parts
-
-
-def scattered(band: GroupedBand, option: Option, exchanged: Ints) -> Ints:
-    """Return what goes with the gradients of weights: what types 2 and 3 exchange, but for gathering twice."""
-    return exchanged - 2 * gathered(band, option, exchanged)
+    return Stages(begins, end, forward, backward, weight, sync, chosen[-1], kind, count)
 
 
 def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
@@ -140,23 +129,21 @@ def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
     hops, tables = band.hops(pairs), band.tables
     entry = np.zeros_like(hops)
     for there, back in pairs:
-        received = tables.hops(there)[:-1, None] + np.zeros_like(hops)
-        slowest = received + tables.hops(back)[np.minimum(band.end, tables.layers)] == hops
+        received = tables.hops(there)[band.first]
+        slowest = received + tables.hops(back)[band.reached] == hops
         entry = np.where(slowest, np.maximum(entry, received), entry)
-    return _Sums(band.sums(tables.forward) + entry, band.work + hops, band.sums(tables.weight))
+    weight = band.window if band.puts_off else np.zeros_like(hops)
+    return _Sums(band.sums(tables.forward) + entry, band.work + hops, weight)
 
 
 def passes_of(rows: SumRows, path: Path) -> Played:
     """Return the ticks of the passes of each stage of a plan, as rows of one pipeline."""
     found = []
-    for at, way in enumerate(path.ways):
-        step, first = rows.steps[len(path.ways) - 1 - at], path.cuts[at]
-        column = path.cuts[at + 1] - first - 1
+    for step, stage in zip(reversed(rows.steps), path.stages, strict=True):
         band, stages = rows.band, rows.stage(step)
-        own = band.sums(rows.ways(step.site.holders)[int(stages.option[first, column])].extra)
-        sums, load = _sums(band, step.site.pairs), stages.load[first, column]
-        forward = (sums.forward + gathered(band, way.option, own))[first, column]
-        weight = (sums.weight + scattered(band, way.option, own))[first, column]
+        way: ShardedWay = rows.ways(step.site.holders)[int(stages.option[stage])]
+        sums, load = _sums(band, step.site.pairs), stages.load[stage]
+        forward, weight = (sums.forward + band.gathered(way))[stage], (sums.weight + band.late(way))[stage]
         found.append((forward, load - forward, weight))
     forward, backward, weight = np.array(found, dtype=np.int64).T[:, None, :]
     return Played(forward, backward, weight)

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nest.problem import HELD
 from nest.tables import GroupedTables, prefix
 from nest.tables.exchanged import least_exchanged
-from nest.tables.repeated import RangeMost
+from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
 from nest.units import NEVER, Ints
 
@@ -50,13 +51,14 @@ class Filling:
 
     def __init__(self, tables: GroupedTables) -> None:
         self.tables = tables
-        self._filled: dict[int, _Filled] = {}
+        self._filled: dict[tuple[int, tuple[Option, ...]], _Filled] = {}
 
-    def within(self, replicas: int) -> _Filled:
-        """Return the stages of so many replicas."""
-        if replicas not in self._filled:
-            self._filled[replicas] = _Filled(self, replicas)
-        return self._filled[replicas]
+    def within(self, replicas: int, stages: int) -> _Filled:
+        """Return the stages of so many replicas, each with as many as these."""
+        options = self.tables.options(replicas, stages)
+        if (replicas, options) not in self._filled:
+            self._filled[replicas, options] = _Filled(self, replicas, options)
+        return self._filled[replicas, options]
 
     @cached_property
     def work(self) -> Ints:
@@ -88,13 +90,49 @@ class Filling:
         return least
 
 
+class LooseFilling:
+    """What stages need together, where layers branch and no order of them holds for all plans.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    """
+
+    def __init__(self, tables: GroupedTables) -> None:
+        self.tables, self.total = tables, int(tables.work.sum())
+
+    def within(self, *_: int) -> LooseFilling:
+        """Return the stages of any number of replicas, whatever the number of stages."""
+        return self
+
+    def fewest(self, load: int, enough: int) -> int:
+        """Return how many stages there are at least if none takes longer than a load, or that they are more."""
+        if self.total > load * enough or int(self.tables.work.max()) > load:
+            return enough + 1
+        return -(-self.total // load) if load else 1
+
+    def fewest_by_memory(self, held: Ints) -> Ints:
+        """Return how many stages all layers need, one microbatch in flight; more than there are where none do.
+
+        Parameters
+        ----------
+        held
+            Quanta of what each layer adds to a stage at least besides: a row for each number of replicas.
+        """
+        most = self.tables.capacity
+        alone = held + self.tables.least_kept
+        needed = -(-alone.sum(axis=1) // max(most, 1))
+        return np.where(alone.max(axis=1) > most, self.tables.layers + 1, np.maximum(needed, 1))
+
+
 class _Filled:
     """Stages of one number of replicas."""
 
-    def __init__(self, filling: Filling, replicas: int) -> None:
+    def __init__(self, filling: Filling, replicas: int, choices: tuple[Option, ...]) -> None:
         self.filling, self.tables, self.replicas = filling, filling.tables, replicas
         tables = self.tables
-        extremes = _extremes(tables.options(replicas))
+        extremes = _extremes(choices)
         options, nearest = [each for each, _ in extremes], [each for _, each in extremes]
         self.rows = np.arange(len(options))[:, None]
         self._known: dict[tuple[int, int], int] = {}
@@ -106,7 +144,9 @@ class _Filled:
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
         wholes = [tables.whole(tables.ranks(option.together), option.zero) for option in first]
-        self.moments = RangeMost(np.concatenate([filling.working + each for each in wholes]))
+        least = prefix(tables.least_kept)
+        self.peaks = RangeMost(np.concatenate([least[1:] + filling.working + each for each in wholes]))
+        self.least_kept = least
         self.moment_from = tables.layers * np.array([kinds.index(each) for each in alike], dtype=np.int64)
 
     def fewest(self, load: int, enough: int) -> int:
@@ -132,9 +172,10 @@ class _Filled:
         """Return with which layer a stage that ends there may begin, from a first one that its work allows."""
         firsts = np.arange(first, end)
         filling, rows, moments = self.filling, self.rows, self.moment_from[:, None]
-        moment = self.moments.most(moments + firsts, moments + end)
-        room = (self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts]) - moment) // flying
-        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - room, 0)
+        peak = self.peaks.most(moments + firsts, moments + end) - self.least_kept[firsts]
+        room = self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts])
+        most = np.minimum(most_kept(room, peak, flying), room // flying)
+        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - most, 0)
         again = np.where(missing > 0, NEVER, 0)
         for kind in filling.kinds:
             layers = -(-missing // kind.most)
@@ -157,7 +198,7 @@ def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     """
     plain = [option for option in options if option.zero == 1] or [option for option in options if option.zero == 0]
     found = [(plain[0], plain[0])] if plain else []
-    for zero in (2, 3):
+    for zero in (2, 3, HELD):
         for low, high in pairwise(SIZES):
             alike = [each for each in options if each.zero == zero and low <= each.together < high]
             found += [(alike[0], alike[-1])] if alike else []

@@ -13,9 +13,9 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
-from nest.dp.sum_filling import Filling
+from nest.dp.sum_filling import Filling, LooseFilling
 from nest.presets import Arrangement
-from nest.problem import Variant
+from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
@@ -70,7 +70,7 @@ class SumBounds:
     def __init__(self, tables: GroupedTables) -> None:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
-        self.filling = Filling(tables)
+        self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int], int] = {}
 
     @cached_property
@@ -100,7 +100,7 @@ class SumBounds:
 
     def slowest(self, choice: SumChoice, most: int) -> int:
         """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``."""
-        filled, stages = self.filling.within(choice.replicas), choice.stages
+        filled, stages = self.filling.within(choice.replicas, choice.stages), choice.stages
         if filled.fewest(most, stages) > stages:
             return most + 1
         low, high = max(int(self.crowded[stages]), -(-self.total // stages)) - 1, most
@@ -126,12 +126,14 @@ class SumBounds:
         Notes
         -----
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
-        one that exchanges them once over the same groups. So all loads and the slowest synchronisation together are at
-        least all work and the synchronisation of an equal part of the weights, whichever types the stages use.
+        one that exchanges them once over the same groups, as both are bounded here. So all loads and the slowest
+        synchronisation together are at least all work and the synchronisation of an equal part of the weights,
+        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
+        sync = sync + exchanged.step / stages
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
         bound = loads + further * np.maximum(heaviest, loads / stages) + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
@@ -156,7 +158,8 @@ class SumBounds:
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)
-        sync = int(exchanged.sync[0] / choice.stages) if any(zero in PLAIN for zero in types) else 0
+        once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
+        sync = int(once / choice.stages)
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
 
     def at_sites(
@@ -165,7 +168,7 @@ class SumBounds:
         """Return what `objective` asks for, in one choice whose stages see this: transfers, exchanges and types."""
         each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
         hops = np.array([sum(each)]), np.array([min(each)])
-        options = self.tables.options(choice.replicas)
+        options = self.tables.options(choice.replicas, choice.stages)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         return hops, exchanged, tuple(sorted({option.zero for option in options}))
 
@@ -181,6 +184,8 @@ class SumBounds:
         filling up is the best.
         """
         tables, count = self.tables, self.tables.layers
+        if isinstance(self.filling, LooseFilling):
+            return self.filling.fewest_by_memory(tables.least_held(replicas))
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
         np.cumsum(tables.least_held(replicas), axis=1, out=held[:, 1:])
         kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)
@@ -208,6 +213,21 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
     work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
     return work * problem.microbatches(variant) // blocks
+
+
+class _Uncut(SumBounds):
+    """Lower bounds for one variant that hold wherever it is cut: transfers are free."""
+
+    @cached_property
+    def hop(self) -> Ints:
+        """No ticks, at each level."""
+        return np.zeros(self.problem.levels, dtype=np.int64)
+
+
+def least_of_any_cut(tables: Tables) -> int:
+    """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
+    choices = (each for variant in tables.fitting for each in sum_choices(_Uncut(tables.uncut(variant))))
+    return min((int(each.bounds.min(initial=NEVER)) for each in choices), default=NEVER)
 
 
 def sum_choices(bounds: SumBounds) -> list[SumChoices]:
@@ -257,7 +277,10 @@ def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: 
         return stages
     hop = bounds.hop_beyond(tables.width * (replicas if by_stage else np.ones_like(stages)))
     hops = np.where(stages > 1, 2 * (stages - 1) * np.where(stages > 1, hop, 0), 0), hop
-    types = tuple(sorted(tables.problem.choices.zero))
+    chosen = tables.problem.choices.zero
+    types = tuple(
+        {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
+    )
     exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage)
     further = -(-tables.microbatches // replicas) - 1
     return bounds.objective(stages, further, hops, exchanged, types)

@@ -76,7 +76,7 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
 
     There are as many replicas as there can be, and the stage shards and recomputes in the way that leaves the least.
     """
-    name, capacity, options = _variant(tables.variant), tables.capacity, tables.options(replicas)
+    name, capacity, options = _variant(tables.variant), tables.capacity, tables.options(replicas, 1)
     if not options:
         return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
     needs = np.minimum.reduce([tables.alone(option) for option in options])

@@ -6,7 +6,8 @@ load and one on the synchronisation of every stage, the least sum of loads is a 
     ``sum_q[first] = min over end > first of load_q(first, end) + sum_{q-1}[end]``,  ``sum_0[layers] = 0``,
 
 over the stages that keep both caps and fit their memory (C11); the load of a stage is that of the fastest way to shard
-and to recompute that does. Stages are runs of layers by construction (C2, C3).
+and to recompute that does. Stages are runs of layers by construction (C2, C3); where layers branch, a cut is a downset
+in the place of a number of layers, and a stage the difference of two.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.uniform import windows
+from nest.dp.sum_cuts import Entries, cuts_of
 from nest.dp.watch import Watch
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
-from nest.tables.shares import Holders, Option, Ranks, Shares
+from nest.tables.shares import Holders, Option, Shares
+from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 
@@ -59,30 +61,30 @@ class Holding(NamedTuple):
     stride: int
 
 
+class Turn(NamedTuple):
+    """What holds for all ways to shard a stage in one place.
+
+    Parameters
+    ----------
+    flying
+        Microbatches in flight.
+    ends
+        Ticks of each stage to sum the gradients of its copies of a table.
+    allowed
+        Which stages side constraints leave.
+    """
+
+    flying: int
+    ends: Ints
+    allowed: np.ndarray
+
+
 class Way(NamedTuple):
     """How a stage shards, and what how many layers recompute: a place in `GroupedTables.repeating` from 1, or 0."""
 
     option: Option
     kind: int
     layers: int
-
-
-class _Sharded(NamedTuple):
-    """A way to shard in one place: what it adds to each layer, and how long pairs of weights synchronise."""
-
-    option: Option
-    ranks: Ranks
-    extra: Ints
-    syncs: Ints
-    moment: Ints
-
-    def beats(self, other: _Sharded) -> bool:
-        """Whether no stage is better off with another way: none takes less memory, load or synchronisation with it."""
-        more = self.option.zero >= other.option.zero and min(np.subtract(self.ranks, other.ranks)) >= 0
-        if self.option.zero == 3 > other.option.zero and self.extra.any():
-            return False  # it also gathers for the forward pass, which objectives may tell from the backward pass
-        names = ("moment", "extra", "syncs")
-        return more and all((getattr(self, name) <= getattr(other, name)).all() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,9 @@ class Path:
     loads, slowest, sync
         Sum and largest of the loads, and largest synchronisation.
     cuts, ways
-        ``[0, cut, ..., layers]``, and how each stage shards and recomputes.
+        Numbers of the cuts from that before all layers to that behind all, and how each stage shards and recomputes.
+    stages
+        Where each stage is in tables.
     """
 
     loads: int
@@ -116,6 +120,7 @@ class Path:
     sync: int
     cuts: tuple[int, ...]
     ways: tuple[Way, ...]
+    stages: tuple[Entries, ...]
 
 
 class SumRows:
@@ -140,11 +145,11 @@ class SumRows:
     ) -> None:
         self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
         self.options, self.stride = holding
-        self.layers = band.tables.layers
+        self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
-        self._sharded: dict[Holders, list[_Sharded]] = {}
-        self._undominated: dict[tuple[Shares, ...], list[_Sharded]] = {}
+        self._sharded: dict[Holders, list[ShardedWay]] = {}
+        self._undominated: dict[tuple[Shares, ...], list[ShardedWay]] = {}
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -164,24 +169,26 @@ class SumRows:
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         admitted = self.masks.at(step.role, step.start, self.stride)
         allowed = band.valid if admitted is None else band.valid & admitted
+        ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step.site.holders)):
-            self._consider(found, step.flying, at, each, allowed)
+            self._consider(found, Turn(step.flying, ends, allowed), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def _consider(self, found: StageTables, flying: int, at: int, way: _Sharded, allowed: np.ndarray) -> None:
+    def _consider(self, found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
         """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-        if found.load.max(where=allowed, initial=0) < int(way.extra.min()):
+        flying, ends, allowed = turn
+        if found.load.max(where=allowed, initial=0) < int(way.least.min()):
             return
-        own, waits = self.band.sums(way.extra), self.band.spread_out(way.syncs)
+        own, waits = self.band.own(way), self.band.waits(way) + ends
         may = allowed & (waits <= self.most_sync)
         may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
         if not may.any():
             return
-        again = self.band.recomputation(way.option, flying, may)
+        again = self.band.recomputation(way, flying, may)
         total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
         better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
         chosen = np.full_like(again.kind, at)
@@ -192,24 +199,19 @@ class SumRows:
         ):
             np.copyto(into, values, where=better)
 
-    def ways(self, holders: Holders) -> list[_Sharded]:
+    def ways(self, holders: Holders) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
         if holders not in self._sharded:
-            tables, kept = self.band.tables, list[_Sharded]()
+            tables, kept = self.band.tables, list[ShardedWay]()
             shares = tuple(tables.shares(holders, option.together) for option in self.options)
             if shares not in self._undominated:
                 for option, each in zip(self.options, shares, strict=True):
-                    way = self._way(option, each)
+                    way = self.band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
                 self._undominated[shares] = kept
             self._sharded[holders] = self._undominated[shares]
         return self._sharded[holders]
-
-    def _way(self, option: Option, shares: Shares) -> _Sharded:
-        tables = self.band.tables
-        extra, moment = tables.extra(shares, option.zero), tables.whole(shares.ranks, option.zero)
-        return _Sharded(option, shares.ranks, extra, self.band.syncs(shares, option.zero), moment)
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -222,20 +224,22 @@ class SumRows:
         """
         tables = []
         for step in self.steps:
-            sync = np.full(self.band.valid.shape, NEVER, dtype=np.int64)
+            sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
             for each in self.ways(step.site.holders):
                 fits = self.band.least_need(each.option, step.flying)
-                np.minimum(sync, self.band.spread_out(each.syncs), out=sync, where=fits)
+                np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
             tables.append(sync)
         return self._least_most(tables)
 
     def _least_most(self, tables: list[Ints]) -> int:
-        row = self._start()
+        cuts, depth = self.cuts, self.band.depth
+        row = cuts.start()
         for position, values in enumerate(tables, start=1):
-            rows = self._rows(position)
-            most = np.maximum(values[rows], windows(row, values.shape)[rows])
+            begins = self._begins(position)
+            stages = cuts.stages(begins, depth)
+            most = np.maximum(values[stages], cuts.beyond(row, stages))
             row = np.full_like(row, NEVER)
-            row[rows] = most.min(axis=1)
+            row[begins] = cuts.least(most, stages)
         return int(row[0])
 
     def loads(self, least: int, most: int) -> Ints:
@@ -246,36 +250,34 @@ class SumRows:
 
     def least_sum(self, most: int) -> Path | None:
         """Return the plan of the least sum of loads, each at most ``most`` ticks, None where there is none."""
-        columns = min(self.band.depth, max(1, self.band.tables.deepest_within(most)))
-        rows, row = [self._start()], self._start()
+        cuts, depth = self.cuts, min(self.band.depth, max(1, self.band.tables.deepest_within(most)))
+        row = cuts.start()
+        rows = [row]
         for position, step in enumerate(self.steps, start=1):
-            inner = self._rows(position)
-            load = self.stage(step).load[inner, :columns]
-            after = windows(row, (self.layers, columns))[inner]
-            total = np.where(load <= most, load + after, NEVER)
+            begins = self._begins(position)
+            stages = cuts.stages(begins, depth)
+            load = self.stage(step).load[stages]
+            total = np.where(load <= most, load + cuts.beyond(row, stages), NEVER)
             row = np.full_like(row, NEVER)
-            row[inner] = np.minimum(total.min(axis=1), NEVER)
+            row[begins] = np.minimum(cuts.least(total, stages), NEVER)
             rows.append(row)
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        cuts, ways, slowest, sync = [0], list[Way](), 0, 0
+        found, ways, entries, slowest, sync = [0], list[Way](), list[Entries](), 0, 0
         for position in range(len(self.steps), 0, -1):
-            first, tables = cuts[-1], self.stage(self.steps[position - 1])
-            load = tables.load[first]
-            after = rows[position - 1][first + 1 : first + 1 + len(load)]
-            column = int(np.argmin(np.where(load <= most, load + after, NEVER)))
-            slowest, sync = max(slowest, int(load[column])), max(sync, int(tables.sync[first, column]))
-            cuts.append(first + 1 + column)
-            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[first, column])].option
-            ways.append(Way(option, int(tables.kind[first, column]), int(tables.count[first, column])))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(cuts), tuple(ways))
+            first, tables = found[-1], self.stage(self.steps[position - 1])
+            stages = self.cuts.stages(slice(first, first + 1), self.band.depth)
+            load = tables.load[stages]
+            total = load + self.cuts.beyond(rows[position - 1], stages)
+            end, at = self.cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
+            slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
+            found.append(end)
+            entries.append(at)
+            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[at])].option
+            ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
-    def _start(self) -> Ints:
-        row = np.full(self.layers + 1 + self.band.depth, NEVER, dtype=np.int64)
-        row[self.layers] = 0
-        return row
-
-    def _rows(self, position: int) -> slice:
-        """Return the layers with which a stage may begin: others have to fit before it, and behind it."""
-        return slice(len(self.steps) - position, self.layers - position + 1)
+    def _begins(self, position: int) -> slice:
+        """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""
+        return self.cuts.begins(len(self.steps) - position, position)

@@ -24,7 +24,7 @@ from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ScheduleName
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables
+from nest.tables import GroupedBand, GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints
 
@@ -138,7 +138,7 @@ class SumSearch:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = GroupedBand(self.tables, rounded)
+            band = band_of(self.tables, rounded, puts_off=self.schedule == "zb-h1")
             self._bands[rounded] = band, StageMasks(band)
         return self._bands[rounded]
 
@@ -205,7 +205,7 @@ class Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -253,18 +253,21 @@ def sum_plan(engine: SumSearch, choice: SumChoice, cuts: Sequence[int], ways: Se
     starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     runs = zip(pairwise(cuts), starts.tolist(), ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule)
+    technologies = tables.problem.cluster.technologies
+    return Plan(
+        tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule, technologies=technologies
+    )
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
-    layers, ids = range(*run), tables.graph.layers
+    layers, ids = tables.between(*run), tables.graph.layers
     repeating = tables.repeating[way.kind - 1] if way.kind else None
-    able = 0 if repeating is None else int(repeating.able[layers.start : layers.stop].sum())
+    able = 0 if repeating is None else int(repeating.able[layers].sum())
     return Stage(
-        layers=tuple(ids[layer].id for layer in layers),
+        layers=tuple(ids[layer].id for layer in layers.tolist()),
         first_device=start,
         devices=tables.width,
         recompute="none" if repeating is None else repeating.kind,
-        sharding=over_replicas(way.option.zero, tables.ranks(way.option.together).dense),
+        sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
     )

@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from nest.cost.exchanges import (
-    EACH_ITERATION,
-    EACH_MICROBATCH,
-    Exchange,
+    BACKWARD,
+    FORWARD,
+    GATHERS,
+    SCATTERS,
     Exchanges,
     Part,
+    ZeroExchanges,
     axis_group,
     axis_starts,
     copies_of,
-    sync_left,
+    sums,
 )
 from nest.cost.groups import Spread
-from nest.cost.memory import state, whole_for_a_moment
+from nest.cost.memory import state, stepped_on, whole_for_a_moment
+from nest.cost.overlap import hidden_millionths, hideable, left
 from nest.cost.scale import Scale
 from nest.cost.schedules import Schedule, in_flight
-from nest.evaluate.rules import priced_sharding
+from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
-from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Pass, Recomputed
+from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.plan import Plan
-from nest.problem import Problem
+from nest.problem import Problem, exchanging_type
 from nest.units import Ints, Number, bytes_of, quanta
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
-    """Yield the figures of each stage of a plan whose stages follow the order of the layers."""
+    """Yield the figures of each stage of a plan that keeps the rules ``cover`` and ``order``."""
     walk = _Walk(problem, plan, graph, scale)
-    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    for at, (first, end) in enumerate(pairwise([0, *ends])):
-        yield _Stage(walk, at, first, end).figures()
+    for at in range(len(plan.stages)):
+        yield _Stage(walk, at).figures()
 
 
 class Groups(NamedTuple):
@@ -56,12 +58,29 @@ class Groups(NamedTuple):
     across: frozenset[Spread]
 
 
+class Shown(NamedTuple):
+    """Ticks that are left of what the holders of weights exchange for each microbatch.
+
+    Parameters
+    ----------
+    forward, backward
+        Of what goes with these passes.
+    weight
+        Of what goes with gradients of weights, where these come later than those of inputs.
+    """
+
+    forward: int
+    backward: int
+    weight: int
+
+
 class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
         self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
+        self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
         self._groups: dict[tuple[Axis, int], Spread] = {}
         self._holders: dict[tuple[int, ...], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
@@ -87,11 +106,11 @@ class _Walk:
         ranks = np.arange(min(here.devices, there.devices), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(at + 1)[:, None] + ranks)
 
-    def alive(self, cut: int) -> float:
-        """Return the bytes of all tensors alive across a cut: of each layer before it what it sends beyond, once."""
+    def alive(self, boundary: int) -> float:
+        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once."""
         largest: dict[int, int] = {}
         for (source, target), edge in zip(self.graph.places, self.graph.edges, strict=True):
-            if source < cut <= target:
+            if self._stage_of[source] <= boundary < self._stage_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
@@ -145,28 +164,24 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stage with the layers ``[first, end)``."""
+    """A stage by its number."""
 
     walk: _Walk
     at: int
-    first: int
-    end: int
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.layers[self.first : self.end]
+        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
-        return priced_sharding(self.walk.problem, self.walk.plan.stages[self.at])[0]
+        problem, stages = self.walk.problem, self.walk.plan.stages
+        return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
     @cached_property
     def together(self) -> int:
-        """Neighbouring replicas that share weights between them; all of them where their number is not legal."""
-        walk = self.walk
-        each, degree = walk.problem.copy_ranks(walk.plan.variant, 1)[0], walk.plan.stages[self.at].sharding.degree
-        legal = self.zero and degree % each == 0 and walk.plan.replicas % (degree // each) == 0
-        return degree // each if legal else walk.plan.replicas
+        """Neighbouring replicas that share weights between them."""
+        return sharing_replicas(self.walk.problem, self.walk.plan, self.at)
 
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:
@@ -174,9 +189,8 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        receive, gradient = self._hops(self.at - 1, self.first), self._hops(self.at, self.end)
-        sharding = sum(self._exchanged(EACH_MICROBATCH, [layer]) for layer in self.layers)
-        sync = self._exchanged(EACH_ITERATION, self.layers, sync_left(self.walk.problem))
+        receive, gradient = self._hops(self.at - 1), self._hops(self.at)
+        shown, sync, step = self._shown(), self._sync(), self._step()
         passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
         rows = [
             (there[0] + passes[block][0], back[0] + passes[block][1], there[1], back[1], block)
@@ -187,34 +201,120 @@ class _Stage:
         forward, backward, entry, out, block = max(rows, key=lambda row: (row[0] + row[1], row))
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
-        load = forward + backward + sharding
-        return StageFigures(load, forward, backward, sharding, sync, self._memory(), levels)
+        load = forward + backward + sum(shown)
+        memory, stepping = self._memory()
+        once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
+        return StageFigures(load, forward, backward, sum(shown), *once, *split)
 
-    def _hops(self, boundary: int, cut: int) -> list[tuple[int, int]]:
+    def _hops(self, boundary: int) -> list[tuple[int, int]]:
         """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
             return [(0, 0)] * walk.plan.replicas
-        levels, size = walk.levels(boundary), np.array([walk.alive(cut)])
-        ticks = {each: walk.ticks(walk.exchanges.hop_s(each, size)) for each in set(levels.ravel().tolist())}
+        levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
+        crossing = {each: walk.exchanges.crossing_s(variant, each, size) for each in set(levels.ravel().tolist())}
+        ticks = {each: sum(map(walk.ticks, times)) for each, times in crossing.items()}
         return [max((ticks[each], each) for each in row) for row in levels.tolist()]
 
     def _passes(self, block: int) -> tuple[int, int]:
         """Return the ticks of the forward and the backward pass in a block, transfers apart."""
-        again = self.walk.ticks(each.repeated_s for each in self.again if each) + self._repeated(block)
-        backward = self._times("backward_s") + self._collectives("backward", block)
-        return self._times("forward_s") + self._collectives("forward", block), again + backward
+        layers = range(len(self.layers))
+        again = sum(self._again(at, block) for at in layers)
+        forward, backward = (sum(self._pass(at, when, block) for at in layers) for when in ("forward", "backward"))
+        return forward, again + backward
 
-    def _times(self, name: str) -> int:
-        return self.walk.ticks(getattr(layer, name) for layer in self.layers)
+    def _pass(self, at: int, when: Literal["forward", "backward"], block: int) -> int:
+        """Return a pass of one layer in a block, without what it repeats."""
+        layer = self.layers[at]
+        own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
+        return own + sum(self.walk.inside(each, block) for each in layer.collectives if each.when == when)
 
-    def _collectives(self, when: Pass, block: int) -> int:
-        return sum(
-            self.walk.inside(each, block) for layer in self.layers for each in layer.collectives if each.when == when
-        )
+    def _again(self, at: int, block: int) -> int:
+        """Return what one layer repeats in a block."""
+        again = self.again[at]
+        if again is None:
+            return 0
+        return self.walk.ticks([again.repeated_s]) + sum(self.walk.inside(each, block) for each in again.collectives)
 
-    def _repeated(self, block: int) -> int:
-        return sum(self.walk.inside(each, block) for again in self.again if again for each in again.collectives)
+    def _shown(self) -> Shown:
+        """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""
+        if self.zero != 3:
+            shown = self._left(sum(self._behind), self._window)
+            return Shown(0, 0, shown) if self._puts_off else Shown(0, shown, 0)
+        return Shown(*map(sum, zip(*map(self._shown_of, range(len(self.layers))), strict=True)))
+
+    def _shown_of(self, at: int) -> Shown:
+        """Return the same of one layer whose weights are gathered for each pass."""
+        block = self._first_block
+        gathered = self._exchanged(FORWARD, self._weights([self.layers[at]]))
+        forward = self._left(gathered, self._pass(at, "forward", block) if at else 0)
+        window = self._pass(at, "backward", block) + self._again(at, block)
+        if not self._puts_off:
+            return Shown(forward, self._left(self._behind[at], window), 0)
+        late = self.walk.scale.weight_ticks(self.layers[at])
+        return Shown(forward, self._left(gathered, window - late), self._left(self._behind[at], late))
+
+    def _left(self, ticks: int, beside: int) -> int:
+        return int(left(ticks, beside, self.walk.hidden))
+
+    def _sync(self) -> int:
+        """Return what is left of exchanges once per iteration, the sums of gradients beside the last backward pass."""
+        factor = self.walk.problem.preset.sync_factor
+        summed = self._exchanged(sums(self.walk.problem.training), self._held, factor) + self._across()
+        window = max(self._window - sum(self._behind), 0)
+        window = min(int(hideable(summed, len(self.layers))), window)
+        once = self._left(summed, window) + self._exchanged(GATHERS, self._held, factor)
+        return once + self._ends()
+
+    def _ends(self) -> int:
+        """Return what it takes to sum the gradients of copies of a table, between the first stage and the last."""
+        walk, last = self.walk, len(self.walk.plan.stages) - 1
+        tied = sum(walk.quanta(layer.tied_bytes) for layer in self.layers)
+        if not tied or self._has_table:
+            return 0
+        size = np.array([walk.bytes(tied) * self._times_sent("gradients")])
+        levels = set(walk.problem.cluster.spans(walk.blocks(0), walk.blocks(last)).tolist())
+        factor = walk.problem.preset.sync_factor
+        return max(walk.ticks(walk.exchanges.ends_s(level, size) * factor) for level in levels)
+
+    @property
+    def _has_table(self) -> bool:
+        graph = self.walk.graph
+        return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
+
+    def _step(self) -> int:
+        """Return the ticks of the optimizer's step."""
+        walk = self.walk
+        return walk.scale.time.ticks(walk.bytes(self._stepped_on) * walk.problem.training.step_s_per_byte)
+
+    @property
+    def _stepped_on(self) -> int:
+        """Quanta of weights whose state a device holds."""
+        parts = zip(self._held, self._degrees, strict=True)
+        return sum(stepped_on(weights, self.zero, ranks) for weights, ranks in parts)
+
+    @property
+    def _first_block(self) -> int:
+        """The block of replica 0: where a plan is legal, collectives inside take the same in each."""
+        return int(self.walk.blocks(self.at)[0])
+
+    @property
+    def _puts_off(self) -> bool:
+        """Whether gradients of weights come later than those of inputs."""
+        return self.walk.plan.schedule == "zb-h1"
+
+    @cached_property
+    def _window(self) -> int:
+        """Ticks beside which sums of gradients run: the backward pass without what it repeats, or what is put off."""
+        if self._puts_off:
+            return sum(map(self.walk.scale.weight_ticks, self.layers))
+        return sum(self._pass(at, "backward", self._first_block) for at in range(len(self.layers)))
+
+    @cached_property
+    def _behind(self) -> tuple[int, ...]:
+        """What each layer exchanges in this time for each microbatch, whether it is hidden or not."""
+        by_type = SCATTERS if self._puts_off else BACKWARD
+        return tuple(self._exchanged(by_type, self._weights([layer])) for layer in self.layers)
 
     def _weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
         """Return quanta of dense weights, and of the experts' on each device."""
@@ -224,29 +324,39 @@ class _Stage:
             whole += self.walk.quanta(layer.parameter_bytes)
         return whole - experts, experts
 
-    def _exchanged(
-        self, by_type: Mapping[int, tuple[Exchange, ...]], layers: Iterable[Layer], part_left: float = 1.0
-    ) -> int:
-        """Return what the ranks that hold copies exchange, each time rounded by itself."""
+    @cached_property
+    def _held(self) -> tuple[int, int]:
+        """The same of the stage, which holds a table once that several of its layers use."""
+        dense, experts = self._weights(self.layers)
+        tied = sum(self.walk.quanta(layer.tied_bytes) for layer in self.layers) if self._has_table else 0
+        return dense - tied, experts
+
+    def _exchanged(self, by_type: ZeroExchanges, held: tuple[int, int], factor: float = 1.0) -> int:
+        """Return what the ranks that hold copies exchange of dense weights and experts', each rounded by itself."""
         total = 0
-        for expert, weights in enumerate(self._weights(layers)):
-            groups = self._groups[expert]
+        for weights, groups in zip(held, self._groups, strict=True):
             for kind, part in by_type[self.zero]:
-                size = self.walk.bytes(weights * self._times_sent(part))
-                total += self._slowest(kind, groups.within, size, part_left)
-            if by_type is EACH_ITERATION and groups.across:
-                shard = self.walk.bytes(weights * self._times_sent("gradients")) / self._degrees[expert]
-                total += self._slowest("all-reduce", groups.across, shard, part_left)
+                size = self.walk.bytes(weights) * self._times_sent(part)
+                total += self._slowest(kind, groups.within, size, factor)
         return total
 
-    def _times_sent(self, part: Part) -> int:
-        return self.walk.copies.gradients if part == "gradients" else 1
+    def _across(self) -> int:
+        """Return what the groups that each share the weights between them take to sum their shares of the gradients."""
+        total = 0
+        for weights, groups, degree in zip(self._held, self._groups, self._degrees, strict=True):
+            if groups.across:
+                shard = self.walk.bytes(weights) * self._times_sent("gradients") / degree
+                total += self._slowest("all-reduce", groups.across, shard, self.walk.problem.preset.sync_factor)
+        return total
 
-    def _slowest(self, kind: CollectiveKind, groups: Iterable[Spread], size: float, part_left: float) -> int:
-        """Return what the slowest of some groups takes to exchange so many bytes."""
+    def _times_sent(self, part: Part) -> float:
+        return self.walk.copies.summed if part == "gradients" else self.walk.copies.gathered
+
+    def _slowest(self, kind: CollectiveKind, groups: Iterable[Spread], size: float, factor: float) -> int:
+        """Return what the slowest of some groups takes to exchange so many bytes, times a factor of the preset."""
         walk, sizes = self.walk, np.array([size])
         slowest = max(float(walk.exchanges.seconds(kind, group, sizes)[0]) for group in groups)
-        return walk.scale.time.ticks(slowest * part_left)
+        return walk.scale.time.ticks(slowest * factor)
 
     @cached_property
     def _groups(self) -> tuple[Groups, Groups]:
@@ -259,21 +369,25 @@ class _Stage:
         """Over how many ranks dense weights are spread, and an expert's."""
         return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
 
-    def _memory(self) -> int:
-        """Return quanta on each device."""
+    def _memory(self) -> tuple[int, int]:
+        """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)
-            for weights, ranks in zip(self._weights(self.layers), self._degrees, strict=True)
+            for weights, ranks in zip(self._held, self._degrees, strict=True)
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
         held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
-        kept = sum(walk.quanta(each.activation_bytes) for each in held_by)
+        kept = list(accumulate(walk.quanta(each.activation_bytes) for each in held_by))
         working = [walk.quanta(each.working_bytes) for each in held_by]
-        moment = max(self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True))
-        overhead = walk.quanta(walk.problem.training.overhead_bytes)
+        moments = [self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True)]
+        at_work = [kept[-1]] * len(kept) if self._puts_off else kept  # gradients of weights need all of it later
+        peak = max(sum(both) for both in zip(at_work, moments, strict=True))
         flying = in_flight(Schedule(walk.plan.schedule), stages, self.at, microbatches)
-        return held + flying * kept + moment + overhead
+        passing = (flying - 1) * kept[-1] + peak
+        overhead = walk.quanta(walk.problem.training.overhead_bytes)
+        stepping = max(walk.copies.stepped * self._stepped_on - passing, 0)
+        return held + passing + stepping + overhead, stepping
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""

@@ -20,6 +20,7 @@ from nest.evaluate.rules import (
     placement_violations,
     priced_sharding,
     range_violations,
+    technology_violations,
 )
 from nest.evaluate.verdict import Evaluation, StageFigures, Violation
 from nest.graph import LayerGraph
@@ -47,9 +48,11 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
     problem.preset.require_prices()
     graph = _graph(problem, plan)
     scale = scale_of(problem)
-    violations = [*choice_violations(problem, plan), *cover_violations(graph, plan)]
-    if any(violation.rule in ("cover", "order") for violation in violations):
+    technology, technologies = list(technology_violations(problem, plan)), problem.cluster.named(plan.technologies)
+    violations = [*choice_violations(problem, plan), *technology, *cover_violations(graph, plan)]
+    if technologies is None or any(violation.rule in ("cover", "order") for violation in violations):
         return Evaluation(scale, None, (), tuple(violations))
+    problem = problem.built(technologies)
     placement = list(placement_violations(problem, plan))
     violations += placement
     if (

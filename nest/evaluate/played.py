@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from fractions import Fraction
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.evaluate.verdict import Evaluation, StageFigures
-from nest.graph import LayerGraph
+from nest.graph import Layer, LayerGraph
 from nest.pipeline import Pipeline, StageTimes
 from nest.plan import Plan
 from nest.problem import Problem
@@ -56,6 +56,7 @@ def pipeline_of(
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
+    problem = problem.built(problem.cluster.named(plan.technologies) or ())
     stages = stage_times(problem, plan, evaluation.scale, evaluation.stages, weight_share)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
     wrap = _wrap(problem, plan, evaluation.scale) if len(stages) > 1 else 0
@@ -67,11 +68,7 @@ def stage_times(
 ) -> tuple[StageTimes, ...]:
     """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
     graph = problem.graphs[plan.variant]
-    ends = list(accumulate(len(stage.layers) for stage in plan.stages))
-    return tuple(
-        _Judged(problem, plan, graph, scale, each, at, end - len(plan.stages[at].layers), end).times(weight_share)
-        for at, (end, each) in enumerate(zip(ends, figures, strict=True))
-    )
+    return tuple(_Judged(problem, plan, graph, scale, each, at).times(weight_share) for at, each in enumerate(figures))
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -82,7 +79,7 @@ def sync_of(problem: Problem, evaluation: Evaluation) -> int:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A stage with the layers ``[first, end)``, and how its judged figures divide."""
+    """A stage by its number, and how its judged figures divide."""
 
     problem: Problem
     plan: Plan
@@ -90,8 +87,10 @@ class _Judged:
     scale: Scale
     figures: StageFigures
     at: int
-    first: int
-    end: int
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.graph.named(self.plan.stages[self.at].layers)
 
     def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
@@ -108,18 +107,16 @@ class _Judged:
         )
 
     def _weight(self, share: float | None) -> int:
-        layers = self.graph.layers[self.first : self.end]
-        given = layers if share is None else [replace(layer, weight_share=share) for layer in layers]
+        given = self.layers if share is None else [replace(layer, weight_share=share) for layer in self.layers]
         return sum(map(self.scale.weight_ticks, given))
 
     def _ticks(self, name: str) -> int:
-        layers = self.graph.layers[self.first : self.end]
-        return sum(self.scale.time.ticks(getattr(layer, name)) for layer in layers)
+        return sum(self.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
 
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
-            again = self.plan.stages[self.at].repeats(self.graph.layers[self.first : self.end])
+            again = self.plan.stages[self.at].repeats(self.layers)
             return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 
@@ -133,50 +130,57 @@ class _Judged:
             waits = self.figures.forward - self._ticks("forward_s")
             return waits, self.figures.backward - recompute - self._ticks("backward_s")
         levels, last = self.figures.levels, self.at + 1 == len(self.plan.stages)
-        receive = self._hop(levels.entry, self.first) if self.at > 0 else 0
-        return receive, 0 if last else self._hop(levels.exit, self.end)
+        receive = self._hop(levels.entry, self.at - 1) if self.at > 0 else 0
+        return receive, 0 if last else self._hop(levels.exit, self.at)
 
-    def _hop(self, level: int, cut: int) -> int:
-        return _hop(self.problem, self.scale, level, float(sum(_alive(self.graph, cut))))
+    def _hop(self, level: int, boundary: int) -> int:
+        size = float(sum(_alive(self.graph, self.plan, boundary)))
+        return _hop(self.problem, self.plan, self.scale, level, size)
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
 
         Type 2 scatters gradients; type 3 also gathers weights for the forward pass. Where the preset gathers them for
-        the backward pass, too, each exchange has a part by its bytes.
+        the backward pass, too, what goes with that and with the gradients has a part by its bytes each, unless the
+        plan's schedule tells them apart.
         """
         sharding, zero = self.figures.sharding, self.plan.stages[self.at].sharding.zero
         if zero < 3:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
-        gathered = sharding // (2 + self.problem.training.held.gradients)
-        return gathered, sharding - 2 * gathered
+        gathered = self.figures.gathered
+        if self.plan.schedule == "zb-h1":
+            return gathered, self.figures.scattered
+        copies = self.problem.training.held
+        sent = copies.gathered + copies.summed
+        return gathered, int((sharding - gathered) * Fraction(copies.summed) / Fraction(sent)) if sent else 0
 
 
-def _alive(graph: LayerGraph, cut: int) -> Iterator[Number]:
-    """Yield the bytes of each tensor alive across a cut."""
+def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
+    """Yield the bytes of each tensor alive behind a stage."""
     largest: dict[int, Number] = {}
+    stages = plan.stages_of(graph)
     for (source, target), edge in zip(graph.places, graph.edges, strict=True):
-        if source < cut <= target:
+        if stages[source] <= boundary < stages[target]:
             largest[source] = max(largest.get(source, 0), edge.bytes)
     yield from largest.values()
 
 
-def _hop(problem: Problem, scale: Scale, level: int, size: float) -> int:
-    seconds = float(Exchanges(problem).hop_s(level, np.array([size]))[0])
-    return scale.time.ticks(seconds)
+def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, size: float) -> int:
+    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
+    return sum(scale.time.ticks(float(seconds[0])) for seconds in times)
 
 
 def _wrap(problem: Problem, plan: Plan, scale: Scale) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    graph, cuts = problem.graphs[plan.variant], list(accumulate(len(stage.layers) for stage in plan.stages[:-1]))
+    graph, boundaries = problem.graphs[plan.variant], range(len(plan.stages) - 1)
     apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
     here, there = (plan.stages[at].first_device + apart for at in (0, -1))
     levels = set(problem.cluster.spans(here, there).tolist())
     if problem.preset.transfers == "cut":
-        size = max(float(sum(_alive(graph, cut))) for cut in cuts)
-        return max(_hop(problem, scale, level, size) for level in levels)
-    size = max((float(each) for cut in cuts for each in _alive(graph, cut)), default=0.0)
+        size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
+        return max(_hop(problem, plan, scale, level, size) for level in levels)
+    size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)

@@ -16,6 +16,21 @@ from nest.problem import Problem
 from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
+def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``technology``: one of each menu, that of the cluster where that is built, not too dear."""
+    cluster, named = problem.cluster, ", ".join(plan.technologies) or "none"
+    chosen = cluster.named(plan.technologies)
+    if chosen is None:
+        menus = "; ".join(" or ".join(each.name for each in level.alternatives) for level in cluster.menus)
+        due = f"one of each menu is due: {menus}" if menus else "no level has a menu"
+        yield Violation("technology", f"the plan names {named}, {due}")
+    elif cluster.technologies not in ((), plan.technologies):
+        yield Violation("technology", f"the plan names {named}, the cluster has {', '.join(cluster.technologies)}")
+    elif not problem.affords(chosen):
+        price, most = float(cluster.price(chosen)), problem.choices.price_at_most
+        yield Violation("technology", f"{named} cost {price:,.10g}, allowed are {most:,.10g}")
+
+
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of what a plan chooses, from ``variant`` and ``schedule`` to ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
@@ -49,11 +64,16 @@ def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) 
     if stage.recompute == "none":
         idle = "none" not in kinds and any(able.values())
         return f"nothing, allowed are {', '.join(kinds)}" if idle else None
-    if stage.recompute not in kinds:
-        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}"
+    if stage.recompute not in kinds or plan.schedule == "zb-h1":
+        late = ", but nothing under zb-h1" if plan.schedule == "zb-h1" else ""
+        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}{late}"
     count = able[stage.recompute]
     asked = count if stage.recomputed is None else stage.recomputed
-    return None if 1 <= asked <= count else f"{asked} layers {stage.recompute!r}, {count} of them can"
+    if not 1 <= asked <= count:
+        return f"{asked} layers {stage.recompute!r}, {count} of them can"
+    if not problem.choices.admits_recomputed(asked, count):
+        return f"{asked} layers, allowed are {sorted(problem.choices.recomputed or ())}"
+    return None
 
 
 def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Violation]:
@@ -69,6 +89,16 @@ def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Viol
         yield Violation("sharding", f"stage {at} shards over {sharding.degree}, which is no allowed degree")
 
 
+def sharing_replicas(problem: Problem, plan: Plan, at: int) -> int:
+    """Return how many neighbouring replicas share a stage's weights between them (rule C7).
+
+    All of them where the stage shards over no replicas, or over a number of ranks that is not legal.
+    """
+    each, (zero, degree) = problem.copy_ranks(plan.variant, 1)[0], priced_sharding(problem, plan.stages[at])
+    legal = zero and degree % each == 0 and plan.replicas % (degree // each) == 0
+    return degree // each if legal else plan.replicas
+
+
 def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
     if problem.preset.sharding == "stage":
         return problem.zero_degrees(plan.variant.width)
@@ -77,7 +107,7 @@ def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
 
 
 def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``cover`` and ``order``: every layer once, in stages that are contiguous in the order."""
+    """Yield violations of ``cover`` and ``order``: every layer once, and each edge within a stage or to a later one."""
     index = graph.index
     placed = [index[name] for stage in plan.stages for name in stage.layers]
     if sorted(placed) != list(range(len(graph))) or not all(stage.layers for stage in plan.stages):
@@ -86,8 +116,28 @@ def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
             f"layer {graph.layers[missing[0]].id!r} is in no stage" if missing else "a layer is twice or a stage empty"
         )
         yield Violation("cover", what)
-    elif placed != sorted(placed):
-        yield Violation("order", "the stages do not follow the order of the layers")
+    else:
+        yield from _order_violations(graph, plan)
+
+
+def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
+    """Yield the first violation of ``order``: an edge that leads back, or a stage whose layers are out of order."""
+    if graph.unordered_pair is None:
+        if [name for stage in plan.stages for name in stage.layers] != [layer.id for layer in graph.layers]:
+            yield Violation("order", "the stages do not follow the order of the layers")
+        return
+    stages = plan.stages_of(graph)
+    for source, target in graph.places:
+        if stages[source] > stages[target]:
+            names = graph.layers[source].id, graph.layers[target].id
+            what = f"layer {names[0]!r} of stage {stages[source]} sends to {names[1]!r} of stage {stages[target]}"
+            yield Violation("order", f"{what}, which is before it")
+            return
+    for at, stage in enumerate(plan.stages):
+        places = [graph.index[name] for name in stage.layers]
+        if places != sorted(places):
+            yield Violation("order", f"stage {at} does not list its layers in the order of the model")
+            return
 
 
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:

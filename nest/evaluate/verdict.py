@@ -46,11 +46,17 @@ class StageFigures:
     sharding
         Per-microbatch collectives of ZeRO.
     sync
-        Gradient synchronisation over the replicas, once per iteration.
+        What the stage does once per iteration: gradient synchronisation over the replicas, and the optimizer's step.
     memory
         Quanta of bytes on each device.
     levels
         What the transfers and collectives of the slowest replica cross.
+    step
+        Of ``sync``, the optimizer's step.
+    stepping
+        Of ``memory``, what the step takes more than the microbatches in flight.
+    gathered, scattered
+        Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
     """
 
     load: int
@@ -60,6 +66,10 @@ class StageFigures:
     sync: int
     memory: int
     levels: Levels
+    step: int = 0
+    stepping: int = 0
+    gathered: int = 0
+    scattered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nest.costing import Framework, LayerCost, Setting, Sharding, layer_costs, recipe_named, stage_parameters
+from nest.cost.memory import stepped_on
+from nest.costing import Framework, LayerCost, Setting, layer_costs, recipe_named
 from nest.execute.job import Job
 from nest.execute.tiny import CHOSEN
 from nest.hardware import device_named
@@ -34,10 +35,13 @@ def kept_bytes(job: Job) -> tuple[tuple[int, int], ...]:
 def state_bytes(job: Job, stage: int) -> tuple[int, int]:
     """Return the bytes of weights and of Adam's moments that a rank of a stage holds, by `nest.costing`."""
     shape, part = job.shape, job.shape.stages[stage]
-    parameters = stage_parameters(_costs(job, fused=True)[part.first : part.end])
-    sharding = Sharding(part.zero, shape.copies, shape.replicas * shape.context)
-    recipe = recipe_named("fp32")
-    return int(recipe.weights) * sharding.share(parameters, 3), int(recipe.moments) * sharding.share(parameters, 1)
+    costs = _costs(job, fused=True)[part.first : part.end]  # whose head has a table of its own
+    recipe, held, sharing = recipe_named("fp32"), [0, 0], shape.sharing(stage)
+    for place, since in enumerate((3, 1)):
+        zero = part.zero if part.zero >= since else 0
+        counts = (sum(cost.parameters.dense for cost in costs), sum(cost.parameters.expert for cost in costs))
+        held[place] = sum(stepped_on(count, zero, ranks) for count, ranks in zip(counts, sharing, strict=True))
+    return int(recipe.weights) * held[0], int(recipe.moments) * held[1]
 
 
 def _costs(job: Job, *, fused: bool) -> tuple[LayerCost, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nest.cost.schedules import ScheduleName
 from nest.errors import InvalidPlan
 from nest.execute.job import Job
 from nest.execute.shape import Shape, scaled_down, shape_of
 from nest.execute.tiny import ENDS, Tiny
 from nest.plan import Plan
+from nest.presets import ScheduleName
 from nest.problem import Problem
+
+EXECUTED: tuple[ScheduleName, ...] = ("1f1b", "gpipe")
+"""Schedules that PyTorch is asked for."""
 
 EXPERTS_EACH = 2
 """Experts of the tiny model for each expert rank."""
@@ -65,9 +68,11 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
         If the tiny model cannot be cut as the plan cuts its own.
     """
     _check_layers(problem, plan)
-    shape = shape_of(plan, asked.blocks)
+    shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
         shape = replace(shape, schedule=asked.schedule)
+    if shape.schedule not in EXECUTED:
+        raise InvalidPlan("schedule", f"{shape.schedule!r} is not executed", f"give --schedule {' or '.join(EXECUTED)}")
     smaller: tuple[str, ...] = ()
     if asked.scale_down:
         shape, smaller = scaled_down(shape, asked.processes)
@@ -89,6 +94,9 @@ def _check_layers(problem: Problem, plan: Plan) -> None:
     graph = problem.graphs.get(plan.variant)
     if graph is None:
         raise InvalidPlan("variant", f"{plan.variant}: the problem has no such variant", "give the plan's own problem")
+    if pair := graph.unordered_pair:
+        what = f"the model branches: nothing orders layers {pair[0]!r} and {pair[1]!r}"
+        raise InvalidPlan("problem", what, "plans of chains can run")
     named = [layer for stage in plan.stages for layer in stage.layers]
     if named != [layer.id for layer in graph.layers]:
         what = f"{len(named)} layers, which are not the {len(graph)} of the problem in order"
@@ -119,5 +127,5 @@ def _notes(problem: Problem, plan: Plan, job: Job, microbatches: int) -> Iterato
         yield "the model has experts; the tiny one has none, since no ranks share them"
     if shape.expert > 1:
         yield "kept bytes are predicted for experts of equal load; the router sends what it likes"
-    if shape.copies == 1 and any(stage.zero for stage in shape.stages):
+    if any(stage.zero and max(shape.sharing(at)) == 1 for at, stage in enumerate(shape.stages)):
         yield "no copies are left over which ZeRO could spread anything"

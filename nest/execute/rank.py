@@ -90,7 +90,7 @@ class Worker:
         routed = groups.routed_weights(layers)
         apart = set(map(id, routed))
         dense = [weight for weight in self.module.parameters() if id(weight) not in apart]
-        self.optimizers = [step_of(dense, self.stage.zero, groups.copies, shape.copies)]
+        self.optimizers = [step_of(dense, self.stage.zero, groups.dense, shape.copies)]
         if routed:
             self.optimizers.append(step_of(routed, self.stage.zero, groups.routed, shape.copies))
         self.schedule = self._schedule() if len(shape.stages) > 1 else None

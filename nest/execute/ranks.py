@@ -25,6 +25,44 @@ from nest.execute.shape import Seat, Shape
 
 
 @dataclass(frozen=True)
+class Copies:
+    """Those that hold copies of a weight.
+
+    Parameters
+    ----------
+    every, within, across
+        All of them; those that share it between them; those of other groups that have the same share.
+    """
+
+    every: Any
+    within: Any
+    across: Any
+
+    @classmethod
+    def of(cls, places: Sequence[Tensor]) -> Copies:
+        """Make them from the ranks of each stage, in whose last two dimensions they are, group by group."""
+        every = _subgroup([each.flatten(-2) for each in places])
+        return cls(every, _subgroup(places), _subgroup([each.transpose(-2, -1) for each in places]))
+
+    @property
+    def shared(self) -> int:
+        """How many share a weight between them."""
+        return int(dist.get_world_size(self.within))
+
+    @property
+    def groups(self) -> int:
+        """How many groups of such ranks there are."""
+        return int(dist.get_world_size(self.across))
+
+    def mesh(self) -> Any:
+        """Return the mesh over which FSDP2 spreads: groups x ranks, or the ranks of the only group."""
+        if self.groups == 1:
+            return DeviceMesh.from_group(self.within, "cpu")
+        own = torch.tensor(dist.get_process_group_ranks(self.every)).reshape(self.groups, self.shared)
+        return DeviceMesh.from_group([self.across, self.within], "cpu", mesh=own, mesh_dim_names=("across", "within"))
+
+
+@dataclass(frozen=True)
 class Groups:
     """The processes with which one exchanges something.
 
@@ -33,7 +71,11 @@ class Groups:
     shape, seat
         All processes, and this one.
     mesh
-        All of them, stages x copies x tensor ranks.
+        Those of the stage: groups of replicas x copies within one that share dense weights x tensor ranks.
+    pipeline
+        The other stages of the pipeline.
+    dense
+        Those that hold copies of the same dense weights.
     context, expert
         Those that share the sequence, and the experts; None where no one does.
     routed
@@ -43,36 +85,34 @@ class Groups:
     shape: Shape
     seat: Seat
     mesh: Any
+    pipeline: Any
+    dense: Copies
     context: Any = None
     expert: Any = None
-    routed: Any = None
+    routed: Copies | None = None
 
     @classmethod
     def of(cls, shape: Shape, rank: int) -> Groups:
         """Make them; every process has to call this."""
-        stages, tensor = len(shape.stages), shape.tensor
-        ranks = torch.arange(shape.processes)
-        names = ("stage", "copy", "tensor")
-        mesh = DeviceMesh("cpu", ranks.reshape(stages, shape.copies, tensor), mesh_dim_names=names)
-        places = ranks.reshape(stages, shape.replicas, shape.expert, shape.context, tensor)
+        seat, ranks = shape.seat(rank), torch.arange(shape.processes)
+        places = ranks.reshape(len(shape.stages), shape.replicas, shape.expert, shape.context, shape.tensor)
+        by_stage = [
+            part.unflatten(0, (-1, stage.together)) for part, stage in zip(places, shape.stages, strict=True)
+        ]  # groups of replicas, replicas of one, expert, context, tensor
+        dense = Copies.of([each.movedim(-1, 0).flatten(2) for each in by_stage])
+        tensor = _subgroup([places])
+        names = ("across", "within", "tensor")
+        own = by_stage[seat.stage].flatten(1, 3)
         return cls(
             shape,
-            shape.seat(rank),
-            mesh,
-            _subgroup(places.movedim(3, -1), 1) if shape.context > 1 else None,
-            _subgroup(places.movedim(2, -1), 1) if shape.expert > 1 else None,
-            _subgroup(places.movedim((1, 3), (-2, -1)), 2) if shape.expert > 1 else None,
+            seat,
+            DeviceMesh.from_group([dense.across, dense.within, tensor], "cpu", mesh=own, mesh_dim_names=names),
+            _subgroup([places.movedim(0, -1)]),
+            dense,
+            _subgroup([places.movedim(3, -1)]) if shape.context > 1 else None,
+            _subgroup([places.movedim(2, -1)]) if shape.expert > 1 else None,
+            Copies.of([each.movedim((-1, 2), (0, 1)).flatten(3) for each in by_stage]) if shape.expert > 1 else None,
         )
-
-    @property
-    def copies(self) -> Any:
-        """Those that hold copies of the same dense weights."""
-        return self.mesh.get_group("copy")
-
-    @property
-    def pipeline(self) -> Any:
-        """The other stages of the pipeline."""
-        return self.mesh.get_group("stage")
 
     def part(self, tokens: int) -> Part:
         """Return what the process has of sequences of so many tokens, and of the experts."""
@@ -87,24 +127,27 @@ class Groups:
                 parallelize_module(layer, self.mesh["tensor"], _styles(layer, sequence=self.shape.sequence))
 
     def spread(self, module: nn.Module, layers: Sequence[nn.Module], zero: int) -> None:
-        """Spread weights and gradients over the ranks with copies (types 2 and 3), layer by layer, experts apart."""
-        if zero < 2 or self.shape.copies == 1:
+        """Spread weights and gradients over the ranks with copies (types 2 and 3), layer by layer, experts apart.
+
+        Where groups of replicas share them, FSDP2 sums gradients within each, and then across them.
+        """
+        if zero < 2 or self.dense.shared == 1:
             return
-        lonely: set[nn.Parameter] = set()
+        mesh = self.mesh["within"] if self.dense.groups == 1 else self.mesh["across", "within"]
+        apart: set[nn.Parameter] = set()
         for part in layers:
             if self.routed is not None and isinstance(part, Block):
-                lonely |= self._spread_experts(part.mlp, zero)
-            fully_shard(part, mesh=self.mesh["copy"], reshard_after_forward=zero == 3, ignored_params=lonely)
-        fully_shard(module, mesh=self.mesh["copy"], reshard_after_forward=zero == 3, ignored_params=lonely)
+                apart |= self._spread_experts(part.mlp, self.routed, zero)
+            fully_shard(part, mesh=mesh, reshard_after_forward=zero == 3, ignored_params=apart)
+        fully_shard(module, mesh=mesh, reshard_after_forward=zero == 3, ignored_params=apart)
 
-    def _spread_experts(self, mlp: nn.Module, zero: int) -> set[nn.Parameter]:
-        """Spread the experts of a block over the ranks with copies of them; return those that have only one copy."""
+    def _spread_experts(self, mlp: nn.Module, routed: Copies, zero: int) -> set[nn.Parameter]:
+        """Spread the experts of a block over the ranks with copies of them; return those of which each has all."""
         assert isinstance(mlp, Experts), "experts are in all blocks, or in none"
-        if dist.get_world_size(self.routed) == 1:
+        if routed.shared == 1:
             return set(mlp.experts.parameters())
-        mesh = DeviceMesh.from_group(self.routed, "cpu")
         for expert in mlp.experts.values():
-            fully_shard(expert, mesh=mesh, reshard_after_forward=zero == 3)
+            fully_shard(expert, mesh=routed.mesh(), reshard_after_forward=zero == 3)
         return set()
 
     def routed_weights(self, layers: Sequence[nn.Module]) -> list[nn.Parameter]:
@@ -123,10 +166,9 @@ class Groups:
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
 
-def _subgroup(places: Tensor, dims: int) -> Any:
-    """Return the process group of this rank along the last dimensions of all ranks."""
-    lines = places.flatten(-dims).flatten(0, -2)
-    return dist.new_subgroups_by_enumeration(lines.tolist())[0]
+def _subgroup(places: Sequence[Tensor]) -> Any:
+    """Return the process group of this rank along the last dimension of one of some arrays of ranks."""
+    return dist.new_subgroups_by_enumeration([line for each in places for line in each.flatten(0, -2).tolist()])[0]
 
 
 def _styles(layer: nn.Module, *, sequence: bool) -> dict[str, Any]:

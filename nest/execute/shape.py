@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from math import gcd
 from typing import Any
 
-from nest.cost.schedules import ScheduleName
 from nest.errors import InvalidPlan
+from nest.evaluate import sharing_replicas
 from nest.execute.tiny import ENDS
-from nest.plan import Plan, Stage
-from nest.problem import Recompute
+from nest.plan import Plan
+from nest.presets import ScheduleName
+from nest.problem import Problem, Recompute
 
 FEWEST = 2
 """Replicas, or ranks of a width, that still exchange anything."""
@@ -25,7 +27,9 @@ class StageShape:
     first, end
         Its layers, ``[first, end)``; the embedding is layer 0.
     zero
-        ZeRO type, over all ranks that hold copies.
+        ZeRO type.
+    together
+        Neighbouring replicas over whose ranks it spreads; all of them where it spreads nothing.
     again
         What each of its layers computes again.
     """
@@ -33,6 +37,7 @@ class StageShape:
     first: int
     end: int
     zero: int
+    together: int
     again: tuple[Recompute, ...]
 
 
@@ -83,6 +88,11 @@ class Shape:
         """Ranks that hold copies of each dense weight; of an expert's there are replicas x context."""
         return self.replicas * self.expert * self.context
 
+    def sharing(self, stage: int) -> tuple[int, int]:
+        """Return how many ranks share each dense weight of a stage between them, and each expert's."""
+        together = self.stages[stage].together
+        return together * self.expert * self.context, together * self.context
+
     @property
     def processes(self) -> int:
         """Processes that it takes."""
@@ -105,21 +115,22 @@ class Shape:
         return seat.copy % self.context * share, share
 
 
-def shape_of(plan: Plan, blocks: int | None = None) -> Shape:
-    """Return the shape of a plan, its layers scaled to so many blocks between embedding and head.
+def shape_of(problem: Problem, plan: Plan, blocks: int | None = None) -> Shape:
+    """Return the shape of a plan of a problem, its layers scaled to so many blocks between embedding and head.
 
     Raises
     ------
     InvalidPlan
-        If the plan shards inside stages, has both tensor and expert ranks, or more stages than the model layers.
+        If the plan shards inside stages or over groups that are no whole replicas, has both tensor and expert ranks, or
+        more stages than the model layers.
     """
-    _check(plan)
+    _check(problem, plan)
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
     if blocks is not None:
         ends = _scaled(ends, blocks + ENDS)
     variant = plan.variant
     return Shape(
-        tuple(_stage(plan, stage, *reach) for stage, reach in zip(plan.stages, pairwise([0, *ends]), strict=True)),
+        tuple(_stage(problem, plan, at, *reach) for at, reach in enumerate(pairwise([0, *ends]))),
         plan.replicas,
         variant.tensor,
         variant.context,
@@ -130,16 +141,18 @@ def shape_of(plan: Plan, blocks: int | None = None) -> Shape:
     )
 
 
-def _stage(plan: Plan, stage: Stage, first: int, end: int) -> StageShape:
-    again = computed_again(plan, stage)
-    kinds = (again[at * len(again) // (end - first)] for at in range(end - first))
-    return StageShape(first, end, stage.sharding.zero, tuple(kinds))
+def _stage(problem: Problem, plan: Plan, at: int, first: int, end: int) -> StageShape:
+    again = computed_again(problem, plan, at)
+    kinds = (again[layer * len(again) // (end - first)] for layer in range(end - first))
+    together = sharing_replicas(problem, plan, at)
+    return StageShape(first, end, plan.stages[at].sharding.zero, together, tuple(kinds))
 
 
-def computed_again(plan: Plan, stage: Stage) -> tuple[Recompute, ...]:
-    """Return what each layer of a stage computes again."""
-    kind = plan.variant.recompute if stage.recompute == "none" else stage.recompute
-    return (kind,) * len(stage.layers)
+def computed_again(problem: Problem, plan: Plan, at: int) -> tuple[Recompute, ...]:
+    """Return what each layer of a stage computes again: the first of those that can, as many as the plan says."""
+    graph, stage = problem.graphs[plan.variant], plan.stages[at]
+    layers = [graph.layers[graph.index[name]] for name in stage.layers]
+    return tuple("none" if each is None else each.kind for each in stage.repeats(layers))
 
 
 def scaled_down(shape: Shape, processes: int) -> tuple[Shape, tuple[str, ...]]:
@@ -155,14 +168,29 @@ def scaled_down(shape: Shape, processes: int) -> tuple[Shape, tuple[str, ...]]:
             small = replace(small, **change)
     sizes = ((name, getattr(shape, name), getattr(small, name)) for name in names)
     said = [f"{name} {before} -> {after}" for name, before, after in sizes if before != after]
+    if small.replicas < shape.replicas:
+        small, more = _regrouped(small, shape.replicas)
+        said += more
     if shape.sequence and small.tensor == 1:
         small = replace(small, sequence=False)
         said.append("no sequence parallel, which takes tensor ranks")
     return small, tuple(said)
 
 
-def _check(plan: Plan) -> None:
+def _regrouped(small: Shape, replicas: int) -> tuple[Shape, list[str]]:
+    """Return a shape with fewer replicas whose groups, too, divide them, and what became of groups."""
+    stages = tuple(replace(stage, together=gcd(stage.together, small.replicas)) for stage in small.stages)
+    sizes = dict.fromkeys(stage.together for stage in small.stages if stage.together < replicas)
+    said = [f"ZeRO over groups of replicas, {size} -> {gcd(size, small.replicas)}" for size in sizes]
+    return replace(small, stages=stages), said
+
+
+def _check(problem: Problem, plan: Plan) -> None:
+    each = problem.copy_ranks(plan.variant, 1)[0]
     for at, stage in enumerate(plan.stages):
+        if stage.sharding.kind == "replicas" and sharing_replicas(problem, plan, at) * each != stage.sharding.degree:
+            what = f"{stage.sharding.degree} ranks, of {plan.replicas} replicas with {each} each"
+            raise InvalidPlan(f"stages[{at}].sharding", what, "`nest evaluate` says which rule the plan breaks")
         if stage.sharding.kind == "stage":
             what = f"{stage.sharding.degree} groups of devices inside a stage (presets 'artifact' and 'paper')"
             remedy = "nest run shards over replicas only: solve under preset 'default', or with --set zero=none"

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
+from nest.execute.ranks import Copies
+
 ADAM = {"lr": 1e-3, "eps": 1e-6}
 """A larger ``eps`` than usual: with 1e-8 a gradient of 1e-8 is a whole step, and so is a part of its rounding."""
 
@@ -22,22 +24,23 @@ class Step(Protocol):
         """Sum gradients over the copies, change the weights, and set gradients back."""
 
 
-def step_of(weights: list[nn.Parameter], zero: int, copies: Any, share: int) -> Step:
+def step_of(weights: list[nn.Parameter], zero: int, copies: Copies | None, share: int) -> Step:
     """Return the step of weights for a ZeRO type.
 
     Parameters
     ----------
     copies
-        Group of the ranks with copies of the weights; None for one.
+        The ranks with copies of the weights; None for one.
     share
         By which sums of gradients are divided: all ranks with data of their own.
     """
-    ranks = 1 if copies is None else dist.get_world_size(copies)
-    if ranks > 1 and zero >= 2:
-        return SpreadStep(weights, share / ranks)
-    if ranks > 1 and zero == 1:
+    if copies is None or copies.shared * copies.groups == 1:
+        return WholeStep(weights, None, share)
+    if copies.shared > 1 and zero >= 2:
+        return SpreadStep(weights, share / (copies.shared * copies.groups))
+    if copies.shared > 1 and zero == 1:
         return ShardedStep(weights, copies, share)
-    return WholeStep(weights, copies if ranks > 1 else None, share)
+    return WholeStep(weights, copies.every, share)
 
 
 def moment_bytes(step: Step) -> int:
@@ -84,23 +87,27 @@ class WholeStep:
 
 
 class ShardedStep:
-    """ZeRO type 1: each rank has the moments of an equal part of all numbers, of which it makes the new weights."""
+    """ZeRO type 1: each rank has the moments of an equal part of all numbers, of which it makes the new weights.
 
-    def __init__(self, weights: list[nn.Parameter], copies: Any, share: int) -> None:
+    Where several groups of ranks share the weights, those that have the same part sum its gradients besides.
+    """
+
+    def __init__(self, weights: list[nn.Parameter], copies: Copies, share: int) -> None:
         self.weights, self.copies, self.share = weights, copies, share
-        self.ranks = dist.get_world_size(copies)
         whole = self._padded([local(weight) for weight in weights])
-        self.part = nn.Parameter(whole.chunk(self.ranks)[dist.get_rank(copies)].clone())
+        self.part = nn.Parameter(whole.chunk(copies.shared)[dist.get_rank(copies.within)].clone())
         self.adam = torch.optim.AdamW([self.part], **ADAM)
 
     def take(self) -> None:
         """Step."""
         whole = self._padded([local_gradient(weight) for weight in self.weights])
         self.part.grad = torch.empty_like(self.part)
-        dist.reduce_scatter_tensor(self.part.grad, whole, group=self.copies)
+        dist.reduce_scatter_tensor(self.part.grad, whole, group=self.copies.within)
+        if self.copies.groups > 1:
+            dist.all_reduce(self.part.grad, group=self.copies.across)
         self.part.grad /= self.share
         self.adam.step()
-        dist.all_gather_into_tensor(whole, self.part.detach(), group=self.copies)
+        dist.all_gather_into_tensor(whole, self.part.detach(), group=self.copies.within)
         at = 0
         for weight in self.weights:
             there = local(weight)
@@ -110,7 +117,7 @@ class ShardedStep:
 
     def _padded(self, tensors: list[Tensor]) -> Tensor:
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        return nn.functional.pad(flat, (0, -flat.numel() % self.ranks))
+        return nn.functional.pad(flat, (0, -flat.numel() % self.copies.shared))
 
 
 def local(tensor: Tensor) -> Tensor:

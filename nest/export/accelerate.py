@@ -16,6 +16,7 @@ from nest.export.base import (
     Inexpressible,
     common_faults,
     header,
+    plain_groups,
     same_recompute,
     same_sharding,
     width_faults,
@@ -64,6 +65,12 @@ class Accelerate(Framework):
             return [Fault("sharding", what)]
         return super().zero_faults(zero, outer)
 
+    def degree_faults(self, degree: int, outer: Outer) -> list[Fault]:
+        """Return why an outer choice does not go with so many ranks: whole copies in replicas go with FSDP alone."""
+        if outer.replicas > 1 and 1 < degree == outer.variant.context:
+            return [plain_groups(degree, self.title)]
+        return super().degree_faults(degree, outer)
+
     def write(self, given: Assignment) -> Export:
         """Return the configuration."""
         zero, degree = same_sharding(given.plan, self.title)
@@ -94,7 +101,7 @@ def _fsdp(given: Assignment, zero: int, title: str) -> dict[str, Any]:
         "fsdp_version": 2,
         "fsdp_reshard_after_forward": zero == 3,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_activation_checkpointing": same_recompute(given.plan, title) == "full",
+        "fsdp_activation_checkpointing": same_recompute(given.problem, given.plan, title)[0] == "full",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_cpu_ram_efficient_loading": True,
         "fsdp_offload_params": False,
@@ -118,7 +125,7 @@ def _parallelism(given: Assignment, zero: int, degree: int) -> dict[str, Any]:
 
 def _notes(given: Assignment, zero: int, title: str) -> Iterator[str]:
     yield f"a process takes {given.plan.variant.microbatch} sequences at a time, which the training program says"
-    if not zero and same_recompute(given.plan, title) == "full":
+    if not zero and same_recompute(given.problem, given.plan, title)[0] == "full":
         yield "every layer is computed again: switch that on in the model (gradient_checkpointing_enable())"
     if given.run.framework.name != "fsdp":
         yield f"the plan was priced for framework {given.run.framework.name!r}"

@@ -13,6 +13,7 @@ from nest.constraints import Outer
 from nest.errors import InvalidPlan
 from nest.export.numbers import ModelNumbers, numbers_of
 from nest.plan import Plan
+from nest.presets import SCHEDULES, ScheduleName
 from nest.problem import Problem, Recompute
 from nest.runs import Run
 
@@ -129,8 +130,12 @@ class Framework(ABC):
         Whose rules are checked.
     zeros, zeros_in_pipeline
         ZeRO types that it has, and those that it has beside a pipeline.
-    recomputes
-        What it may compute again.
+    recomputes, parts
+        What it may compute again, and what of that in some layers of each stage only, the first so many.
+    hybrid
+        Whether it spreads ZeRO over groups of replicas, too.
+    schedules
+        In which orders it takes the passes of a pipeline.
     """
 
     name: ClassVar[str]
@@ -139,6 +144,9 @@ class Framework(ABC):
     zeros: ClassVar[frozenset[int]]
     zeros_in_pipeline: ClassVar[frozenset[int]]
     recomputes: ClassVar[frozenset[Recompute]] = frozenset({"none", "full"})
+    parts: ClassVar[frozenset[Recompute]] = frozenset()
+    hybrid: ClassVar[bool] = True
+    schedules: ClassVar[frozenset[ScheduleName]] = frozenset({"1f1b"})
 
     @abstractmethod
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
@@ -167,18 +175,39 @@ class Framework(ABC):
         types = ", ".join(map(str, sorted(known))) or "none"
         return [Fault("sharding", f"ZeRO type {zero}{beside}: {self.title} is written with types {types} there")]
 
-    def recompute_faults(self, kind: Recompute) -> list[Fault]:
-        """Return why the framework cannot compute so much again."""
-        if kind in self.recomputes:
+    def degree_faults(self, degree: int, outer: Outer) -> list[Fault]:
+        """Return why an outer choice does not go with ZeRO over so many of the ranks that hold copies; 1 for none."""
+        ranks = outer.replicas * outer.variant.expert * outer.variant.context
+        if self.hybrid or degree in (1, ranks):
             return []
-        return [Fault("recompute", f"{kind!r}: {self.title} computes whole layers again, or nothing")]
+        return [Fault("stage 0", f"ZeRO over {degree} of {ranks} ranks: {self.title} shards over all of them")]
+
+    def recompute_faults(self, kind: Recompute, layers: int | None = None) -> list[Fault]:
+        """Return why the framework cannot compute so much again, in so many layers of each stage (None for all)."""
+        if kind not in self.recomputes:
+            return [Fault("recompute", f"{kind!r}: {self.title} computes whole layers again, or nothing")]
+        if layers is not None and kind not in self.parts:
+            what = f"{kind!r} in {layers} layers of a stage: {self.title} computes all of them again, or none"
+            return [Fault("recompute", what)]
+        return []
+
+    def schedule_faults(self, name: ScheduleName) -> list[Fault]:
+        """Return why the framework cannot take the passes of a pipeline in an order."""
+        if name in self.schedules:
+            return []
+        known = ", ".join(each for each in SCHEDULES if each in self.schedules)
+        return [Fault("schedule", f"{name!r}: {self.title} is written with {known}")]
 
     def require(self, given: Assignment) -> None:
         """Raise `Inexpressible`, naming the first stage or width, where the framework cannot run the plan."""
+        for fault in self.schedule_faults(given.plan.schedule):
+            raise Inexpressible(fault.where, fault.what, APPROXIMATE)
         require_order(given.plan, self.title)
         faults = self.faults(given.run, given.model, given.outer)
-        faults += self.zero_faults(same_sharding(given.plan, self.title)[0], given.outer)
-        faults += self.recompute_faults(same_recompute(given.plan, self.title))
+        zero, degree = same_sharding(given.plan, self.title)
+        faults += self.zero_faults(zero, given.outer)
+        faults += self.degree_faults(degree, given.outer)
+        faults += self.recompute_faults(*same_recompute(given.problem, given.plan, self.title))
         for fault in faults:
             raise Inexpressible(fault.where, fault.what, APPROXIMATE)
 
@@ -216,14 +245,50 @@ def same_sharding(plan: Plan, title: str) -> tuple[int, int]:
     return first.zero, first.degree
 
 
-def same_recompute(plan: Plan, title: str) -> Recompute:
-    """Return what all stages compute again; raises `Inexpressible`, naming the first that has something else."""
-    first = plan.stages[0].recompute
-    for at, stage in enumerate(plan.stages):
-        if stage.recompute != first:
-            what = f"recomputes {stage.recompute!r}, stage 0 {first!r}: {title} has one setting for all stages"
+def able_layers(problem: Problem, plan: Plan, kind: Recompute) -> tuple[int, ...]:
+    """Return how many layers of each stage can recompute in a way."""
+    graph = problem.graphs[plan.variant]
+    return tuple(
+        sum(graph.layers[graph.index[name]].again(kind) is not None for name in stage.layers) for stage in plan.stages
+    )
+
+
+def same_kind(problem: Problem, plan: Plan, title: str) -> Recompute:
+    """Return what all stages compute again that can; raises `Inexpressible`, naming the first that does otherwise."""
+    kinds: list[Recompute] = [stage.recompute for stage in plan.stages]
+    wanted: Recompute = next((kind for kind in kinds if kind != "none"), "none")
+    counted = [at for at, able in enumerate(able_layers(problem, plan, wanted)) if able or kinds[at] != "none"]
+    for at in counted:
+        if kinds[at] != (first := kinds[counted[0]]):
+            what = f"recomputes {kinds[at]!r}, stage {counted[0]} {first!r}: {title} has one setting for all stages"
             raise Inexpressible(f"stage {at}", what, APPROXIMATE)
-    return first
+    return wanted
+
+
+def same_recompute(problem: Problem, plan: Plan, title: str) -> tuple[Recompute, int | None]:
+    """Return what all stages compute again, and in how many layers of each, in all that can where these are fewer.
+
+    The number is None where every stage recomputes in all of its layers that can.
+
+    Raises
+    ------
+    Inexpressible
+        Naming the first stage that does otherwise.
+    """
+    kind = same_kind(problem, plan, title)
+    able = able_layers(problem, plan, kind)
+    counts = [
+        most if stage.recomputed is None else stage.recomputed for stage, most in zip(plan.stages, able, strict=True)
+    ]
+    if kind == "none" or tuple(counts) == able:
+        return kind, None
+    number = max(counts)
+    for at, (count, most) in enumerate(zip(counts, able, strict=True)):
+        if count != min(number, most):
+            other = f"stage {counts.index(number)} in {number}"
+            what = f"recomputes {kind!r} in {count} layers, {other}: {title} has one number for all stages"
+            raise Inexpressible(f"stage {at}", what, APPROXIMATE)
+    return kind, number
 
 
 def common_faults(run: Run, outer: Outer) -> Iterator[Fault]:
@@ -235,6 +300,11 @@ def common_faults(run: Run, outer: Outer) -> Iterator[Fault]:
     world, node = outer.variant.width * outer.stages * outer.replicas, run.hardware.cluster.group_sizes[0]
     if world > node and world % node:
         yield Fault("devices", f"{world}: the last node of {node} is used in part")
+
+
+def plain_groups(context: int, title: str) -> Fault:
+    """Return why ZeRO may not be over the context ranks of each replica: a mesh has an axis of shards besides."""
+    return Fault("stage 0", f"ZeRO over the {context} context ranks of each replica: {title} shards over replicas, too")
 
 
 def width_faults(outer: Outer, title: str, **most: int) -> list[Fault]:

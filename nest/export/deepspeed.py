@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 
 from nest.constraints import Outer
 from nest.export.base import (
-    APPROXIMATE,
     Assignment,
     Export,
     Fault,
     Framework,
-    Inexpressible,
     common_faults,
     same_recompute,
     same_sharding,
@@ -31,6 +29,7 @@ class DeepSpeed(Framework):
     versions: ClassVar[str] = "0.16.4 to 0.19"
     zeros: ClassVar[frozenset[int]] = frozenset({0, 1, 2, 3})
     zeros_in_pipeline: ClassVar[frozenset[int]] = frozenset()
+    hybrid: ClassVar[bool] = False
 
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
@@ -55,10 +54,7 @@ class DeepSpeed(Framework):
     def write(self, given: Assignment) -> Export:
         """Return the settings."""
         tensor, microbatch = given.plan.variant.tensor, given.plan.variant.microbatch
-        zero, degree = same_sharding(given.plan, self.title)
-        if 1 < degree < given.data:
-            what = f"ZeRO type {zero} over {degree} of {given.data} ranks: DeepSpeed shards over all of them"
-            raise Inexpressible("stage 0", what, APPROXIMATE)
+        zero, _ = same_sharding(given.plan, self.title)
         whole = {"train_batch_size": given.run.global_batch} if tensor == 1 else {}
         settings: dict[str, Any] = {
             **whole,
@@ -75,7 +71,7 @@ class DeepSpeed(Framework):
         return Export(f"{text}\n", f"{launch} --deepspeed --deepspeed_config FILE", tuple(self._notes(given)))
 
     def _notes(self, given: Assignment) -> Iterator[str]:
-        if same_recompute(given.plan, self.title) == "full":
+        if same_recompute(given.problem, given.plan, self.title)[0] == "full":
             yield "every layer is computed again: switch that on in the model (gradient_checkpointing_enable())"
         if given.plan.variant.tensor > 1:
             batch = given.run.global_batch

@@ -42,6 +42,7 @@ class Megatron(Framework):
     zeros: ClassVar[frozenset[int]] = frozenset({0, 1, 2, 3})
     zeros_in_pipeline: ClassVar[frozenset[int]] = frozenset({0, 1})  # Megatron-FSDP is for one stage here
     recomputes: ClassVar[frozenset[Recompute]] = frozenset({"none", "selective", "full"})
+    parts: ClassVar[frozenset[Recompute]] = frozenset({"full"})
 
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
@@ -109,8 +110,8 @@ class Megatron(Framework):
         return flags
 
     def _memory(self, given: Assignment) -> Flags:
-        again = same_recompute(given.plan, self.title)
-        flags = {**_recomputed(again), **_sharded(given, self.title), **_data_types(given.run)}
+        again, layers = same_recompute(given.problem, given.plan, self.title)
+        flags = {**_recomputed(again, layers), **_sharded(given, self.title), **_data_types(given.run)}
         fused = again != "selective" if given.run.flash is None else given.run.flash
         latent = given.model.attention.latent_rank > 0
         flags["--attention-backend"] = ("fused" if latent else "flash") if fused else "unfused"
@@ -121,12 +122,14 @@ class Megatron(Framework):
         return flags
 
 
-def _recomputed(kind: Recompute) -> Flags:
+def _recomputed(kind: Recompute, layers: int | None) -> Flags:
+    """Return what is computed again, in the first so many layers of each stage or in all."""
     if kind == "none":
         return {}
     if kind == "selective":
         return {"--recompute-granularity": "selective"}
-    return {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": "1"}
+    method = {"--recompute-method": "uniform" if layers is None else "block"}
+    return {"--recompute-granularity": "full", **method, "--recompute-num-layers": str(layers or 1)}
 
 
 def _sharded(given: Assignment, title: str) -> Flags:

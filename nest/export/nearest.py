@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,14 +11,15 @@ import numpy as np
 
 from nest.constraints import LocalConstraint, Mask, Outer, Site
 from nest.constraints import Run as Layers
-from nest.errors import Infeasible
-from nest.export.base import Framework, Inexpressible, same_sharding
+from nest.errors import Infeasible, InvalidProblem
+from nest.export.base import Framework, Inexpressible
 from nest.export.numbers import ModelNumbers, numbers_of
+from nest.export.parts import AlikeSearch, all_layers
 from nest.plan import Plan
-from nest.problem import Choices, Problem
-from nest.result import Report, Result, Status
+from nest.presets import SCHEDULES
+from nest.problem import RECOMPUTE, Choices, Problem
+from nest.result import Report, Result
 from nest.runs import Run
-from nest.solve import solve
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,15 @@ class RunsOn(LocalConstraint):
         return f"{self.framework.title} can run it"
 
     def admits(self, problem: Problem, outer: Outer) -> bool:
-        """Whether the framework has the widths, and one of the ZeRO types that are allowed."""
-        framework, again = self.framework, outer.variant.recompute
-        if framework.faults(self.run, self.model, outer) or framework.recompute_faults(again):
+        """Whether the framework has the widths, and one of the ways to shard that are allowed."""
+        framework = self.framework
+        if framework.faults(self.run, self.model, outer):
             return False
-        return not all(framework.zero_faults(zero, outer) for zero in problem.choices.zero)
+        each = problem.copy_ranks(outer.variant, 1)[0]
+        degrees = [each * size for size in problem.shard_groups(outer.variant, outer.replicas)]
+        fitting = [1, *(degree for degree in degrees if not framework.degree_faults(degree, outer))]
+        types = [zero for zero in problem.choices.zero if not framework.zero_faults(zero, outer)]
+        return any(zero == 0 or len(fitting) > 1 for zero in types)
 
     def admits_place(self, problem: Problem, outer: Outer, run: Layers, site: Site) -> Mask:  # noqa: ARG002 - a hook
         """Return all where the replicas of a stage are neighbours, none otherwise."""
@@ -56,21 +61,39 @@ class RunsOn(LocalConstraint):
 
 
 def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
-    """Return the problem of the plans that a framework can run, but that stages may have ZeRO types of their own.
+    """Return the problem of the plans that a framework can run, but that each stage may shard and recompute for itself.
 
     Raises
     ------
     Infeasible
-        If the framework has none of the ZeRO types that the problem allows.
+        If the framework has none of the ZeRO types, of the schedules, or of what may be recomputed, that the problem
+        allows.
     InvalidProblem
-        If the model is none that frameworks have.
+        If the model is none that frameworks have, or the problem allows fewer layers to recompute than a stage may have
+        and the framework recomputes all of them.
     """
-    zeros = problem.choices.zero & framework.zeros
+    choices = problem.choices
+    zeros = choices.zero & framework.zeros
     if not zeros:
         types = ", ".join(map(str, sorted(framework.zeros)))
         raise Infeasible(f"{framework.title} has ZeRO types {types}, of which the problem allows none")
+    kinds = framework.recomputes & {kind for variant in problem.variants for kind in problem.recomputes(variant)}
+    if not kinds:
+        known = ", ".join(kind for kind in RECOMPUTE if kind in framework.recomputes)
+        raise Infeasible(f"{framework.title} recomputes {known}, of which the problem allows nothing")
+    schedules = choices.schedules & framework.schedules
+    if not schedules:
+        known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
+        raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
-    return problem.with_constraints(*problem.constraints, constraint).with_choices(zero=zeros)
+    asked = problem.with_constraints(*problem.constraints, constraint)
+    hybrid = choices.hybrid and framework.hybrid
+    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules)
+    whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
+    if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
+        what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"
+        raise InvalidProblem("choices.recomputed", what, "leave it out")
+    return asked if kinds & framework.parts else all_layers(asked)
 
 
 def best_for(
@@ -83,15 +106,16 @@ def best_for(
 ) -> Result:
     """Find the best plan that a framework can run.
 
-    It has one ZeRO type for all stages. Stages are free to have their own at first; only where the best such plan mixes
-    them, the best plan of each type is found.
+    All of its stages shard alike, and recompute alike, where the framework has one setting for all. Stages are free to
+    differ at first; where the best such plan has stages that do, the space is parted until the best plan of the part
+    that has the least bound is one that the framework can run.
 
     Parameters
     ----------
     problem, run
         A problem, and the run that posed it.
     time_limit_s, report
-        As in `nest.solve.solve`; the limit is of all types together.
+        As in `nest.solve.solve`; the limit is of all parts together.
 
     Returns
     -------
@@ -104,45 +128,9 @@ def best_for(
         As `problem_for` does.
     """
     begin = time.perf_counter()
-    asked = problem_for(problem, run, framework)
-    zeros = asked.choices.zero
-    found = [solve(asked, time_limit_s=time_limit_s, report=report)]
-    if found[0].plan is not None and _mixed(found[0].plan, framework):
-        found = []
-        for zero in sorted(zeros):
-            left = None if time_limit_s is None else max(0.0, time_limit_s - (time.perf_counter() - begin))
-            least = min((each.objective_ticks for each in found if each.objective_ticks is not None), default=None)
-            one = asked.with_choices(zero=frozenset({zero}))
-            found.append(solve(one, time_limit_s=left, report=report, better_than=least))
-    return replace(
-        _together(found), wall_s=time.perf_counter() - begin, choice=f"the best that {framework.title} can run"
-    )
-
-
-def _mixed(plan: Plan, framework: Framework) -> bool:
-    """Whether stages differ in their ZeRO type, or have one that does not go with the outer choice."""
-    try:
-        zero, _ = same_sharding(plan, framework.title)
-    except Inexpressible:
-        return True
-    return bool(framework.zero_faults(zero, Outer(plan.variant, len(plan.stages), plan.replicas)))
-
-
-def _together(found: Sequence[Result]) -> Result:
-    """Return the best of results for parts of a space, as the result for the space."""
-    planned = [each for each in found if each.objective_ticks is not None]
-    open_ = [each for each in found if each.status is not Status.INFEASIBLE]
-    if not open_:
-        return found[0]
-    bounds = [each.bound_ticks for each in open_]
-    bound = None if None in bounds else min(each for each in bounds if each is not None)
-    if not planned:
-        return replace(open_[0], bound_ticks=bound)
-    best = min(planned, key=lambda each: each.objective_ticks or 0)
-    proven = bound is not None and best.objective_ticks is not None and bound >= best.objective_ticks
-    status = Status.OPTIMAL if proven else Status.FEASIBLE
-    reason = None if proven else next((each.reason for each in open_ if each.status is not Status.NONE_BETTER), None)
-    return replace(best, bound_ticks=best.objective_ticks if proven else bound, status=status, reason=reason)
+    search = AlikeSearch(problem_for(problem, run, framework), framework, report)
+    result = search.best(None if time_limit_s is None else begin + time_limit_s)
+    return replace(result, wall_s=time.perf_counter() - begin, choice=f"the best that {framework.title} can run")
 
 
 def nearest(problem: Problem, run: Run, plan: Plan, framework: Framework, time_limit_s: float | None = None) -> Result:
@@ -174,7 +162,6 @@ def _ever_wider(choices: Choices, plan: Plan) -> Iterator[Choices]:
         context=frozenset({variant.context}),
         microbatch=frozenset({variant.microbatch}),
         sequence=variant.sequence,
-        variant_recompute=frozenset({variant.recompute}),
     )
     yield replace(same, stages=frozenset({len(plan.stages)}), replicas=frozenset({plan.replicas}))
     yield same

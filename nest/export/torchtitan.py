@@ -16,10 +16,12 @@ from nest.export.base import (
     Inexpressible,
     common_faults,
     header,
+    plain_groups,
     same_recompute,
     same_sharding,
 )
 from nest.export.numbers import ModelNumbers
+from nest.presets import ScheduleName
 from nest.runs import Run
 
 FLAVORS: Mapping[tuple[int, int, int, int, int, int], tuple[str, str]] = {
@@ -44,6 +46,9 @@ From `torchtitan/models/*/__init__.py`.
 RESHARD = {2: "never", 3: "always"}
 """``fsdp_reshard_after_forward`` by ZeRO type."""
 
+NAMES: Mapping[ScheduleName, str] = {"1f1b": "1F1B", "gpipe": "GPipe"}
+"""``pipeline_parallel_schedule`` by schedule. What PyTorch has of zero bubbles is other than ZB-H1."""
+
 
 class Torchtitan(Framework):
     """torchtitan, with settings in TOML."""
@@ -53,6 +58,7 @@ class Torchtitan(Framework):
     versions: ClassVar[str] = "0.2"
     zeros: ClassVar[frozenset[int]] = frozenset({0, 2, 3})
     zeros_in_pipeline: ClassVar[frozenset[int]] = zeros
+    schedules: ClassVar[frozenset[ScheduleName]] = frozenset(NAMES)
 
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
@@ -84,6 +90,12 @@ class Torchtitan(Framework):
             return [Fault("sharding", what)]
         return super().zero_faults(zero, outer)
 
+    def degree_faults(self, degree: int, outer: Outer) -> list[Fault]:
+        """Return why an outer choice does not go with so many ranks: whole copies in replicas go with FSDP alone."""
+        if outer.replicas > 1 and 1 < degree == outer.variant.context:
+            return [plain_groups(degree, self.title)]
+        return super().degree_faults(degree, outer)
+
     def write(self, given: Assignment) -> Export:
         """Return the settings."""
         flavor = _flavor(given.model)
@@ -91,7 +103,7 @@ class Torchtitan(Framework):
             **({} if flavor is None else {"model": {"name": flavor[0], "flavor": flavor[1]}}),
             "training": self._training(given),
             "parallelism": self._parallelism(given),
-            "activation_checkpoint": {"mode": same_recompute(given.plan, self.title)},
+            "activation_checkpoint": {"mode": same_recompute(given.problem, given.plan, self.title)[0]},
         }
         lines = header(given, self)
         for name, table in tables.items():
@@ -128,7 +140,7 @@ class Torchtitan(Framework):
             table["expert_parallel_degree"] = variant.expert
             table["expert_tensor_parallel_degree"] = variant.tensor if given.run.cut_experts else 1
         if stages > 1:
-            table["pipeline_parallel_schedule"] = "1F1B"
+            table["pipeline_parallel_schedule"] = NAMES[given.plan.schedule]
             table["pipeline_parallel_microbatch_size"] = variant.microbatch
             table["module_fqns_per_model_part"] = _modules(given)
         return table
@@ -201,7 +213,7 @@ def _broken_pipeline(training: Mapping[str, Any], parallelism: Mapping[str, Any]
     if stages == 1:
         return
     if len(parts) != stages:
-        yield f"module_fqns_per_model_part: {len(parts)} parts for {stages} stages under 1F1B"
+        yield f"module_fqns_per_model_part: {len(parts)} parts for {stages} stages"
     modules = [name for part in parts for name in part]
     layers = [f"layers.{at}" for at in range(len(modules) - 3)]
     if modules != ["tok_embeddings", *layers, "norm", "output"] or not all(parts):

@@ -192,6 +192,7 @@ class Exchange:
 
 
 Operator: TypeAlias = Matmul | Scores | Elementwise | Exchange
+"""What a block consists of."""
 
 
 def _triangle(tokens: int) -> int:

@@ -1,7 +1,7 @@
 """Problems, plans and results as files; `docs/file_format.md` describes them."""
 
 from nest.files.certificate_file import certificate_document, proof_document
-from nest.files.objective_file import frontier_document, least_document
+from nest.files.objective_file import frontier_document, least_document, price_frontier_document
 from nest.files.plan_file import (
     ClaimedPlan,
     plan_document,
@@ -23,6 +23,7 @@ __all__ = [
     "frontier_document",
     "least_document",
     "plan_document",
+    "price_frontier_document",
     "problem_schema",
     "problem_text",
     "proof_document",

@@ -8,14 +8,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.cluster import Cluster
+from nest.cluster import Cluster, Level
 from nest.cost.links import library_named, link_kind_named
 from nest.errors import InvalidProblem
 from nest.files.disk import read_text
 from nest.files.document import Document
-from nest.files.limits import Bandwidth, Capacity, Count, Seconds, Switch, Table, Text
+from nest.files.limits import Bandwidth, Capacity, Count, Price, Seconds, Switch, Table, Text
 from nest.files.words import show
 from nest.hardware import (
     BANDWIDTHS,
@@ -32,6 +32,7 @@ from nest.hardware import (
     linked,
     parse_shape,
     system_named,
+    technology,
 )
 from nest.networks import Asked, hardware_of, level_torus
 
@@ -52,6 +53,9 @@ class Figures(Table, kw_only=True):
     latency_ms: Seconds | UnsetType = UNSET
     latency_us: Seconds | UnsetType = UNSET
     latency_ns: Seconds | UnsetType = UNSET
+    round_trip_s: Seconds | UnsetType = UNSET
+    round_trip_ms: Seconds | UnsetType = UNSET
+    round_trip_us: Seconds | UnsetType = UNSET
 
 
 class TierTable(Figures, kw_only=True):
@@ -64,10 +68,19 @@ class TierTable(Figures, kw_only=True):
     link: Text = ""
 
 
+class TechnologyTable(TierTable, kw_only=True):
+    """What the links of a level may be: one entry of its menu. Prices are in any unit that all menus share."""
+
+    price_per_device: Price = 0
+
+
 class FanoutTable(TierTable, kw_only=True):
-    """One level: how many groups of the level below it joins."""
+    """One level: how many groups of the level below it joins; where it has ``alternatives``, its links stand there."""
 
     fanout: Count
+    alternatives: Annotated[list[TechnologyTable], Meta(max_length=64, description="a list of technologies")] = field(
+        default_factory=list
+    )
 
 
 class TorusTable(Figures, kw_only=True):
@@ -246,14 +259,26 @@ def _levels(table: ClusterFile, device: Device, name: str) -> Hardware:
     assert table.levels is not UNSET
     if table.devices is UNSET:
         raise InvalidProblem("devices", "missing", "give the number of devices")
-    rows = [(row, _tier(row, f"levels[{at}]")) for at, row in enumerate(table.levels)]
-    levels = tuple(tier.level(row.fanout) for row, tier in rows)
-    facts = tuple(tier.facts for _, tier in rows)
+    made = [_level(row, device, f"levels[{at}]") for at, row in enumerate(table.levels)]
+    levels, facts = tuple(level for level, _ in made), tuple(fact for _, fact in made)
     try:
         cluster = Cluster(table.devices, device.hbm_bytes, levels, name, table.partial)
     except InvalidProblem as fault:
         raise InvalidProblem(fault.where.removeprefix("cluster."), fault.problem, fault.remedy) from None
     return Hardware(device, linked(cluster, device, facts, table.library), facts)
+
+
+def _level(row: FanoutTable, device: Device, where: str) -> tuple[Level, LevelFacts]:
+    """Return a level with its facts; those of a level with a menu are of its first technology."""
+    if not row.alternatives:
+        tier = _tier(row, where)
+        return tier.level(row.fanout), tier.facts
+    given = [name for name in (*BANDWIDTHS, *LATENCIES) if getattr(row, name) is not UNSET]
+    if given:
+        raise InvalidProblem(f"{where}.{given[0]}", "given beside alternatives", "give it in each of them only")
+    rows = [(each, _tier(each, f"{where}.alternatives[{at}]")) for at, each in enumerate(row.alternatives)]
+    menu = [technology(tier, row.name, device, each.price_per_device) for each, tier in rows]
+    return Level.menu(row.fanout, menu, row.name), rows[0][1].facts
 
 
 def _torus(table: ClusterFile, torus: TorusTable, device: Device, name: str) -> Hardware:

@@ -25,6 +25,7 @@ Capacity: TypeAlias = Annotated[
     Annotated[int, Meta(gt=0, le=MOST_BYTES)] | Annotated[float, Meta(gt=0, le=MOST_BYTES)],
     Meta(description=f"bytes, a number above 0, up to 2^53 = {MOST_BYTES}"),
 ]
+Price: TypeAlias = Annotated[float, Meta(ge=0, le=1e15, description="a price, a number from 0 to 1e15")]
 WholeId: TypeAlias = Annotated[int, Meta(ge=-MOST_BYTES, le=MOST_BYTES, description="a whole number up to 2^53")]
 LayerName: TypeAlias = Annotated[
     WholeId | Annotated[str, Meta(min_length=1, max_length=1000)],

@@ -62,7 +62,10 @@ def graphs_of(model: ModelTable) -> dict[Variant, LayerGraph]:
     rows = _rows(model.costs, kinds)
     links = _links(model, kinds, rows)
     where = "model.skips" if model.edges is UNSET else "model.edges"
-    return {variant: _graph(kinds, rows[variant], links, variant, where) for variant in rows}
+    table = None if model.table is UNSET else model.table
+    if table is not None:
+        _known_layer(table, kinds, "model.table")
+    return {variant: _graph(kinds, rows[variant], (links, table), variant, where) for variant in rows}
 
 
 def _kinds(runs: Sequence[LayerRun]) -> Kinds:
@@ -203,13 +206,16 @@ def _sizes(
     return sizes
 
 
-def _graph(kinds: Kinds, rows: _Costs, links: Sequence[_Link], variant: Variant, where: str) -> LayerGraph:
+def _graph(
+    kinds: Kinds, rows: _Costs, joined: tuple[Sequence[_Link], LayerId | None], variant: Variant, where: str
+) -> LayerGraph:
+    links, table = joined
     layers = [_layer(name, row, kinds[name], [each[name] for each in rows.again]) for name, row in rows.plain.items()]
     edges = [Edge(link.source, link.target, _size(link, rows.plain[link.source], variant)) for link in links]
     try:
-        return LayerGraph.sort(layers, edges)
+        return LayerGraph.sort(layers, edges, table)
     except InvalidProblem as fault:
-        raise InvalidProblem(where, fault.problem, fault.remedy) from None
+        raise InvalidProblem("model.costs" if fault.where == "layers" else where, fault.problem, fault.remedy) from None
 
 
 def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> Layer:
@@ -227,6 +233,7 @@ def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> 
             *(_recomputed(each) for each in row.recomputed),
             *filter(None, (_converted(name, row, each) for each in again)),
         ),
+        row.tied_bytes,
         None if row.weight_share is UNSET else row.weight_share,
     )
 
@@ -242,7 +249,7 @@ def _recomputed(table: RecomputedTable) -> Recomputed:
 
 def _converted(name: LayerId, row: CostRow, again: CostRow) -> Recomputed | None:
     """Return what a row says that recomputes, as files had it once; None where it says what the row without does."""
-    for figure in ("forward_s", "backward_s", "parameter_bytes", "expert_parameter_bytes"):
+    for figure in ("forward_s", "backward_s", "parameter_bytes", "expert_parameter_bytes", "tied_bytes"):
         if getattr(row, figure) != getattr(again, figure):
             what = (
                 f"{figure} of layer {show(name)} with {spell_variant(variant_of(row))} is another where it recomputes"

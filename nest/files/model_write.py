@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from nest.errors import InvalidProblem
-from nest.files.toml import Value, Values, block, listing, size
+from nest.files.toml import Value, Values, assignments, block, listing, size
 from nest.files.variants import spell_variant, variant_keys
 from nest.graph import Collective, Layer, LayerGraph, LayerId, Recomputed
 from nest.problem import Variant
@@ -18,7 +18,7 @@ Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
 Figures: TypeAlias = tuple[
-    float, float, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...], float | None
+    float, float, Number, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...], float | None
 ]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
@@ -42,6 +42,8 @@ def model_lines(graphs: Graphs) -> Iterator[str]:
     graph = next(iter(graphs.values()))
     likes = _likes(graphs)
     yield from ("", "[model]")
+    if graph.table is not None:
+        yield from assignments({"table": graph.table})
     yield from listing("layers", _runs(graph.layers))
     chain = _is_chain(graph)
     if edges := list(_edges(graphs, likes, chain=chain)):
@@ -58,6 +60,7 @@ def _check_alike(graphs: Graphs) -> None:
         variant: (
             [(layer.id, layer.kind) for layer in graph.layers],
             [(edge.source, edge.target) for edge in graph.edges],
+            graph.table,
         )
         for variant, graph in graphs.items()
     }
@@ -92,6 +95,7 @@ def _costs(graph: LayerGraph) -> list[Figures]:
             layer.activation_bytes,
             layer.expert_parameter_bytes,
             layer.working_bytes,
+            layer.tied_bytes,
             layer.collectives,
             layer.recomputed,
             layer.weight_share,
@@ -165,7 +169,7 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
 
 
 def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
-    forward, backward, parameters, activations, experts, working, collectives, recomputed, weight_share = costs
+    forward, backward, parameters, activations, experts, working, tied, collectives, recomputed, weight_share = costs
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
@@ -175,6 +179,8 @@ def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
     more: Values = {"expert_parameter_bytes": size(experts)} if experts else {}
     if working:
         more["working_bytes"] = size(working)
+    if tied:
+        more["tied_bytes"] = size(tied)
     if weight_share is not None:
         more["weight_share"] = weight_share
     if sent is not None:

@@ -11,7 +11,7 @@ from nest.certify import Proof
 from nest.explain import Explanation
 from nest.files.certificate_file import prover_document
 from nest.files.plan_file import plan_document, result_document
-from nest.objectives import Claim, Frontier, Least, Point
+from nest.objectives import Claim, Frontier, Least, Point, PriceFrontier, PricePoint
 
 FRONTIER_SCHEMA = "nest.frontier/1"
 
@@ -76,16 +76,52 @@ def frontier_document(
     }
 
 
-def _point(frontier: Frontier, point: Point) -> dict[str, Any]:
+def price_frontier_document(
+    frontier: PriceFrontier, versions: Mapping[str, str], explanation: Explanation | None = None
+) -> dict[str, Any]:
+    """Return a front of price and time as plain objects, under the schema of fronts, with ``price`` in each point.
+
+    Parameters
+    ----------
+    versions, explanation
+        As of `frontier_document`.
+    """
+    problem = frontier.problem
+    return {
+        "schema": FRONTIER_SCHEMA,
+        "problem": problem.name,
+        "preset": problem.preset.name,
+        "time_unit_s": problem.time_unit_s,
+        "tick_s": frontier.time.tick_s,
+        "complete": frontier.complete,
+        "reason": frontier.reason,
+        "conflict": None if explanation is None else list(explanation.conflict),
+        "points": [{"price": float(point.price), **_timed(frontier, point)} for point in frontier.points],
+        "wall_s": frontier.wall_s,
+        "provenance": dict(versions),
+    }
+
+
+def _timed(frontier: Frontier | PriceFrontier, point: Point | PricePoint) -> dict[str, Any]:
+    """Return the time of a point, and its plan."""
     taken = point.ticks * frontier.time.tick
     return {
-        "devices": point.devices,
         "objective": float(taken / Fraction(repr(frontier.problem.time_unit_s))),
         "objective_s": float(taken),
         "objective_ticks": point.ticks,
+        "plan": plan_document(point.plan),
+    }
+
+
+def _point(frontier: Frontier, point: Point) -> dict[str, Any]:
+    timed = _timed(frontier, point)
+    plan = timed.pop("plan")
+    return {
+        "devices": point.devices,
+        **timed,
         "proven": point.proven,
         "memory_bytes": point.memory_bytes,
-        "plan": plan_document(point.plan),
+        "plan": plan,
     }
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
-from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table
+from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table, Text
 from nest.files.origin import Origin, OriginTable, Provenance, origin_document, origin_from, seen_from
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
@@ -67,6 +67,9 @@ class PlanFile(Table):
     schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
+        default_factory=list
+    )
     problem: Annotated[OriginTable, Meta(description="a table with a run, or the file of a problem")] | UnsetType = (
         UNSET
     )
@@ -168,6 +171,7 @@ def plan_document(
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
+        **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
         **known,
         **({"provenance": dict(provenance)} if provenance else {}),
@@ -256,6 +260,7 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
         stages=tuple(stages),
         arrangement=table.arrangement,
         schedule=table.schedule,
+        technologies=tuple(table.technologies),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from nest.cluster import Cluster, Level
+from nest.cluster import Cluster, Level, Technology
 from nest.cost.links import Network
 from nest.errors import InvalidProblem
 from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed, parse_recompute
@@ -15,7 +15,16 @@ from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.model_read import graphs_of
-from nest.files.schema import ChoicesTable, ClusterTable, LevelTable, ProblemFile, TrainingTable
+from nest.files.schema import (
+    ChoicesTable,
+    ClusterTable,
+    CopiesTable,
+    LevelTable,
+    LinksTable,
+    ProblemFile,
+    TechnologyTable,
+    TrainingTable,
+)
 from nest.files.words import meant, show
 from nest.presets import PRESETS, Preset
 from nest.problem import Allowed, Choices, Copies, Problem, Recompute, Training
@@ -56,29 +65,62 @@ def _training(table: TrainingTable) -> Training:
         microbatches=0 if table.microbatches is UNSET else table.microbatches,
         optimizer=table.optimizer,
         global_batch=0 if table.global_batch is UNSET else table.global_batch,
-        copies=None if table.copies is UNSET else Copies(table.copies.optimizer, table.copies.gradients),
-        sync_overlap=table.sync_overlap,
+        copies=None if table.copies is UNSET else _copies(table.copies),
+        hides_gradients=table.hides_gradients,
+        holds_gathered=table.holds_gathered,
+        sums_whole=table.sums_whole,
+        splits_transfers=table.splits_transfers,
         overlap_tax=table.overlap_tax,
+        step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,
     )
 
 
+def _copies(table: CopiesTable) -> Copies:
+    reduced = None if table.reduced is UNSET else table.reduced
+    return Copies(table.optimizer, table.gradients, table.gathered, reduced, table.stepped)
+
+
 def _cluster(table: ClusterTable) -> Cluster:
-    levels = tuple(map(_level, table.levels))
+    levels = tuple(_level(row, f"cluster.levels[{at}]") for at, row in enumerate(table.levels))
     cluster = Cluster(table.devices, table.hbm_bytes, levels, table.name, table.partial, table.library)
-    return Network.of(cluster).cluster  # refuses names of links and libraries that there are not
+    for each in (cluster, *cluster.corners(slow=True)):
+        Network.of(each)  # refuses names of links and libraries that there are not
+    if not table.technologies:
+        return cluster
+    chosen = cluster.named(table.technologies)
+    if chosen is None:
+        menus = "; ".join(" or ".join(each.name for each in level.alternatives) for level in cluster.menus)
+        remedy = f"name one of each menu: {menus}" if menus else "leave it out: no level has a menu"
+        raise InvalidProblem("cluster.technologies", ", ".join(map(show, table.technologies)), remedy)
+    return cluster.built(chosen)
 
 
-def _level(table: LevelTable) -> Level:
-    return Level(
-        table.fanout,
+def _level(table: LevelTable, where: str) -> Level:
+    for name in ("bandwidth_bytes_per_s", "latency_s"):
+        if (getattr(table, name) is UNSET) != bool(table.alternatives):
+            remedy = "give it in each of the alternatives only" if table.alternatives else "give it, or alternatives"
+            raise InvalidProblem(key(where, name), "given" if table.alternatives else "missing", remedy)
+    if table.alternatives:
+        return Level.menu(table.fanout, [_technology(each) for each in table.alternatives], table.name)
+    assert table.bandwidth_bytes_per_s is not UNSET
+    assert table.latency_s is not UNSET
+    return Level(table.fanout, table.bandwidth_bytes_per_s, table.latency_s, table.name, table.link, *_links(table))
+
+
+def _technology(table: TechnologyTable) -> Technology:
+    return Technology(
+        table.name,
         table.bandwidth_bytes_per_s,
         table.latency_s,
-        table.name,
+        table.price_per_device,
         table.link,
-        None if table.pair_bytes_per_s is UNSET else table.pair_bytes_per_s,
-        table.in_network_reduction,
+        *_links(table),
     )
+
+
+def _links(table: LinksTable) -> tuple[float | None, bool]:
+    return None if table.pair_bytes_per_s is UNSET else table.pair_bytes_per_s, table.in_network_reduction
 
 
 def _choices(table: ChoicesTable) -> Choices:
@@ -93,7 +135,10 @@ def _choices(table: ChoicesTable) -> Choices:
         zero=_zero(table.zero),
         zero_degree=_allowed(table.zero_degree, "zero_degree"),
         recompute=table.recompute,
+        price_at_most=None if table.price_at_most == "any" else table.price_at_most,
         stage_recompute=_kinds(_renamed(table)),
+        recomputed=_allowed(table.recomputed, "recomputed"),
+        hybrid=table.hybrid,
         schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 

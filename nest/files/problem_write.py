@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, Level
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, Level, Technology
 from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
 from nest.files.constraint_rows import constraint_values
@@ -14,7 +14,10 @@ from nest.files.model_write import model_lines
 from nest.files.schema import SCHEMA
 from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
-from nest.problem import RECOMPUTE, Choices, Problem, Training
+from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
+
+SWITCHES = ("hides_gradients", "holds_gathered", "sums_whole", "splits_transfers")
+"""What a training does or does not."""
 
 
 def write_problem(problem: Problem, path: str | Path) -> None:
@@ -59,8 +62,9 @@ def _training(training: Training) -> Values:
         values["global_batch"] = training.global_batch
     values["optimizer"] = training.optimizer
     if training.copies is not None:
-        values["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
-    for name in ("sync_overlap", "overlap_tax"):
+        values["copies"] = dict(training.copies.figures)
+    values |= {name: True for name in SWITCHES if getattr(training, name)}
+    for name in ("overlap_tax", "step_s_per_byte"):
         if getattr(training, name):
             values[name] = float(getattr(training, name))
     return values | ({"overhead_bytes": size(training.overhead_bytes)} if training.overhead_bytes else {})
@@ -70,21 +74,33 @@ def _cluster(cluster: Cluster) -> Values:
     name: Values = {"name": cluster.name} if cluster.name else {}
     partial: Values = {"partial": True} if cluster.partial else {}
     library: Values = {} if cluster.library == PLAIN_LIBRARY else {"library": cluster.library}
-    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | library
+    built: Values = {"technologies": list(cluster.technologies)} if cluster.technologies else {}
+    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | library | built
 
 
 def _level(cluster: Cluster, at: int) -> Values:
     level = cluster.levels[at]
-    name: Values = {"name": level.name} if level.name else {}
+    head: Values = {"name": level.name} if level.name else {}
+    head["fanout"] = level.fanout
+    if level.alternatives:
+        return head | {"alternatives": [_technology(each) for each in level.alternatives]}
+    return head | _figures(level)
+
+
+def _technology(technology: Technology) -> Values:
+    price: Values = {"price_per_device": technology.price_per_device} if technology.price_per_device else {}
+    return {"name": technology.name} | _figures(technology) | price
+
+
+def _figures(level: Level | Technology) -> Values:
     figures: Values = {
-        "fanout": level.fanout,
         "bandwidth_bytes_per_s": size(level.bandwidth_bytes_per_s),
         "latency_s": float(level.latency_s),
     }
-    return name | figures | _links(level)
+    return figures | _links(level)
 
 
-def _links(level: Level) -> Values:
+def _links(level: Level | Technology) -> Values:
     """Return what is not plain about the links of a level."""
     values: Values = {} if level.link == PLAIN_LINK else {"link": level.link}
     if level.pair_bytes_per_s is not None:
@@ -95,14 +111,18 @@ def _links(level: Level) -> Values:
 def choice_values(choices: Choices) -> Values:
     """Return what restricts the solver, and always sharding and recomputation, which decide what fits."""
     values: Values = {}
-    for name in ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree"):
+    for name in COUNTED:
         allowed = getattr(choices, name)
         if allowed is not None:
             values[name] = spell_allowed(allowed)
     if choices.sequence is not None:
         values["sequence"] = choices.sequence
+    if choices.price_at_most is not None:
+        values["price_at_most"] = choices.price_at_most
     if choices.stage_recompute is not None:
         values["stage_recompute"] = [each for each in RECOMPUTE if each in choices.stage_recompute]
+    if not choices.hybrid:
+        values["hybrid"] = False
     if choices.schedules != {"1f1b"}:
         values["schedules"] = sorted(choices.schedules)
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}

@@ -18,6 +18,7 @@ from nest.files.limits import (
     Count,
     LayerName,
     LayerNames,
+    Price,
     Seconds,
     Switch,
     Table,
@@ -25,7 +26,7 @@ from nest.files.limits import (
     WholeId,
 )
 from nest.presets import ScheduleName
-from nest.problem import MOST_COPIES
+from nest.problem import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
 
@@ -48,31 +49,57 @@ RecomputeKinds: TypeAlias = Annotated[
 ScheduleNames: TypeAlias = Annotated[
     ScheduleName | Annotated[list[ScheduleName], Meta(min_length=1)], Meta(description=SCHEDULE_ADVICE)
 ]
+PriceLimit: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=1e15)] | Literal["any"], Meta(description='a price from 0, or "any"')
+]
 CopyCount: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COPIES, description=f"a whole number from 0 to {MOST_COPIES}")]
+CopyShare: TypeAlias = Annotated[
+    float, Meta(ge=0, le=MOST_COPIES, description=f"a multiple of 1/{PARTS} from 0 to {MOST_COPIES}")
+]
 Part: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part, a number from 0 to 1")]
 RunLength: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_LAYERS, description=f"a whole number from 1 to {MOST_LAYERS}")]
 
 
-class LevelTable(Table):
-    """One level of the network: how many groups of the level below it joins, and what a path across it gives.
+class LinksTable(Table, kw_only=True):
+    """What links are.
 
     ``link``, ``pair_bytes_per_s`` and ``in_network_reduction`` are read by preset "default".
     """
 
-    fanout: Count
-    bandwidth_bytes_per_s: Bandwidth
-    latency_s: Seconds
-    name: Text = ""
     link: Text = PLAIN_LINK
     pair_bytes_per_s: Bandwidth | UnsetType = UNSET
     in_network_reduction: Switch = False
+
+
+class TechnologyTable(LinksTable, kw_only=True):
+    """What the links of a level may be: one entry of its menu. Prices are in any unit that all menus share."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000, description="a name")]
+    bandwidth_bytes_per_s: Bandwidth
+    latency_s: Seconds
+    price_per_device: Price = 0
+
+
+class LevelTable(LinksTable, kw_only=True):
+    """One level of the network: how many groups of the level below it joins, and what a path across it gives.
+
+    Where ``alternatives`` are given, what a path gives is to be chosen, and stands there only.
+    """
+
+    fanout: Count
+    bandwidth_bytes_per_s: Bandwidth | UnsetType = UNSET
+    latency_s: Seconds | UnsetType = UNSET
+    name: Text = ""
+    alternatives: Annotated[list[TechnologyTable], Meta(max_length=64, description="a list of technologies")] = field(
+        default_factory=list
+    )
 
 
 class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
     The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
-    incomplete), to that at least. ``library`` is read by preset "default".
+    incomplete), to that at least. ``library`` is read by preset "default". ``technologies`` settle the menus.
     """
 
     devices: Count
@@ -83,27 +110,37 @@ class ClusterTable(Table):
     name: Text = ""
     partial: Switch = False
     library: Text = PLAIN_LIBRARY
+    technologies: Annotated[list[Text], Meta(description="a list of names, one for each level with a menu")] = field(
+        default_factory=list
+    )
 
 
 class CopiesTable(Table):
-    """What a device holds of each weight besides it: bytes for each byte of it."""
+    """What a device holds of each weight besides it, and what is sent of it: bytes for each byte of it."""
 
     optimizer: CopyCount
     gradients: CopyCount = 1
+    gathered: CopyShare = 1.0
+    reduced: CopyShare | UnsetType = UNSET
+    stepped: CopyCount = 0
 
 
 class TrainingTable(Table):
     """One iteration: how many microbatches, or sequences, and the optimizer that follows.
 
-    ``copies``, overlaps and overhead are read by preset "default".
+    ``copies``, overlap, step and overhead are read by preset "default".
     """
 
     optimizer: Annotated[Literal["sgd", "adam"], Meta(description='"sgd" or "adam"')]
     microbatches: Count | UnsetType = UNSET
     global_batch: Count | UnsetType = UNSET
     copies: Annotated[CopiesTable, Meta(description="a table with optimizer and gradients")] | UnsetType = UNSET
-    sync_overlap: Part = 0.0
+    hides_gradients: Switch = False
+    holds_gathered: Switch = False
+    sums_whole: Switch = False
+    splits_transfers: Switch = False
     overlap_tax: Part = 0.0
+    step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0
 
 
@@ -124,6 +161,9 @@ class ChoicesTable(Table):
     zero_degree: AllowedValues = "any"
     recompute: Annotated[Literal["none", "full"], Meta(description='"none" or "full"')] = "none"
     stage_recompute: RecomputeKinds = "any"
+    recomputed: AllowedValues = "any"
+    hybrid: Switch = True
+    price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
     schedules: ScheduleNames = "1f1b"
 
@@ -185,8 +225,9 @@ class RecomputedTable(Table):
 class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
-    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``weight_share`` the
-    part of ``backward_s`` that takes gradients of weights.
+    ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
+    its weights is a copy of those of the model's ``table``, ``weight_share`` the part of ``backward_s`` that takes
+    gradients of weights.
     """
 
     forward_s: Seconds
@@ -196,6 +237,7 @@ class CostRow(VariantKeys, kw_only=True):
     output_bytes: Bytes | UnsetType = UNSET
     expert_parameter_bytes: Bytes = 0
     working_bytes: Bytes = 0
+    tied_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
     weight_share: Part | UnsetType = UNSET
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
@@ -231,13 +273,15 @@ class EdgeTable(Table):
 class ModelTable(Table):
     """The model: its layers, the costs of each kind under each variant, and the tensors between layers.
 
-    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it.
+    Each layer feeds the next one. ``skips`` are edges in addition to that, ``edges`` are instead of it. Layers may
+    use the weights of one again, the ``table``.
     """
 
     layers: Annotated[list[LayerRun], Meta(min_length=1, description="a list of layers, at least one")]
     costs: Annotated[list[CostRow], Meta(min_length=1, description="a list of cost rows, at least one")]
     skips: Annotated[list[EdgeTable], Meta(description="a list of edges")] = field(default_factory=list)
     edges: Annotated[list[EdgeTable], Meta(description="a list of edges")] | UnsetType = UNSET
+    table: LayerName | UnsetType = UNSET
 
 
 class ProblemFile(Table):

@@ -39,6 +39,20 @@ def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
         raise InvalidProblem(f"--set {' '.join(settings)}", fault.problem, fault.remedy) from None
 
 
+def parse_price(text: str) -> float | None:
+    """Return the price that a text says, None for any.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        return None if text == "any" else float(text)
+    except ValueError:
+        raise ValueError(f"{show(text)} is no price") from None
+
+
 def _change(setting: str) -> tuple[str, object]:
     """Return the choice that a setting names, and its value."""
     name, equals, text = (part.strip() for part in setting.partition("="))
@@ -66,8 +80,10 @@ PARSERS: Mapping[str, Parser] = {
     "sequence": ({"true": True, "false": False, "any": None}.__getitem__, "true, false or any"),
     **dict.fromkeys(("replicas", "stages"), (parse_allowed, ADVICE)),
     "zero": (parse_zero, ZERO_ADVICE),
-    "zero_degree": (parse_allowed, ADVICE),
+    **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
+    "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
     "schedules": (parse_schedules, SCHEDULE_ADVICE),
+    "price_at_most": (parse_price, "a price from 0, or any"),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
 }

@@ -2,7 +2,7 @@
 
 from nest.hardware.device import DTYPES, Device, Peaks
 from nest.hardware.devices import DEVICES
-from nest.hardware.links import link_of, linked
+from nest.hardware.links import link_of, linked, technology
 from nest.hardware.named import catalogue, cluster_named, device_named, system_named
 from nest.hardware.quantities import BANDWIDTHS, LATENCIES, converted
 from nest.hardware.setup import Hardware, LevelFacts, Pairs, Tier, stack
@@ -34,4 +34,5 @@ __all__ = [
     "parse_shape",
     "stack",
     "system_named",
+    "technology",
 ]

@@ -17,8 +17,11 @@ LATENCIES = {
     "latency_ms": Fraction(1, 10**3),
     "latency_us": Fraction(1, 10**6),
     "latency_ns": Fraction(1, 10**9),
+    "round_trip_s": Fraction(1, 2),
+    "round_trip_ms": Fraction(1, 2 * 10**3),
+    "round_trip_us": Fraction(1, 2 * 10**6),
 }
-"""Seconds in one of each."""
+"""Seconds one way in one of each; a round trip goes there and back."""
 
 
 def converted(value: float, unit: Fraction) -> float:

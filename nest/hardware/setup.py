@@ -142,9 +142,9 @@ class Tier:
         pair = self.pair_bytes_per_s or self.link_bytes_per_s
         return LevelFacts(self.oversubscription, pair, self.in_network_reduction, self.source, self.link)
 
-    def level(self, fanout: int) -> Level:
-        """Return the level that joins so many groups."""
-        return Level(fanout, self.bandwidth_bytes_per_s, self.latency_s, self.name)
+    def level(self, fanout: int, name: str = "") -> Level:
+        """Return the level that joins so many groups, under its own name unless another is given."""
+        return Level(fanout, self.bandwidth_bytes_per_s, self.latency_s, name or self.name)
 
 
 def stack(tiers: Sequence[Tier], devices: int) -> tuple[tuple[Level, ...], tuple[LevelFacts, ...], bool]:

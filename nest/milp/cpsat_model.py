@@ -298,6 +298,7 @@ RULES: Mapping[str, Post | str] = {
     "memory": memory,
     "range": BY_INDEX_SETS["range"],
     "nesting": BY_INDEX_SETS["nesting"],
+    "technology": BY_INDEX_SETS["technology"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 

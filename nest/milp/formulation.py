@@ -38,6 +38,7 @@ BY_INDEX_SETS: Mapping[str, str] = {
     "devices": "the outer choices",
     "range": "the domain of the objective",
     "nesting": "nothing: no preset that is covered asks for it",
+    "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
 }
 """Rules for which there is nothing to post, and what keeps them."""
 

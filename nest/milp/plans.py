@@ -113,4 +113,5 @@ def plan_of(tables: VariantTables, choices: Sequence[StageChoice], replicas: int
         )
         stages.append(stage)
         start += stage.devices
-    return Plan(tables.variant, replicas, start, tuple(reversed(stages)))
+    technologies = tables.problem.cluster.technologies
+    return Plan(tables.variant, replicas, start, tuple(reversed(stages)), technologies=technologies)

@@ -7,6 +7,7 @@ is fast enough. The cluster never changes, so that ticks mean the same in every 
 from nest.objectives.claim import Claim, MemoryAtMost, confirm_claims
 from nest.objectives.frontier import Frontier, Point, frontier
 from nest.objectives.least import Least, Quantity, amount_text, least, period_s, seconds_text
+from nest.objectives.price import PriceFrontier, PricePoint, price_frontier
 
 __all__ = [
     "Claim",
@@ -14,11 +15,14 @@ __all__ = [
     "Least",
     "MemoryAtMost",
     "Point",
+    "PriceFrontier",
+    "PricePoint",
     "Quantity",
     "amount_text",
     "confirm_claims",
     "frontier",
     "least",
     "period_s",
+    "price_frontier",
     "seconds_text",
 ]

@@ -17,6 +17,7 @@ from nest.result import Report, Result, Status
 from nest.units import HARD_LIMIT, Number
 
 Quantity: TypeAlias = Literal["devices", "memory"]
+"""What shall be the least: devices of all replicas together, or bytes on each device of the fullest stage."""
 
 QUANTITIES: dict[Quantity, type[Amounts]] = {"devices": Devices, "memory": Memory}
 

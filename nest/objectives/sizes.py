@@ -33,6 +33,7 @@ def sizes_between(problem: Problem, below: int, used: int, value: int) -> Ints |
         None where there are too many to list.
     """
     found = [np.zeros(0, dtype=np.int64)]
+    problem = problem.built(next(problem.cluster.combinations()))  # what links are decides on no size
     for tables in Tables.of(problem).variants:
         depth = max(1, tables.deepest_within(_longest(tables, value)))
         if tables.layers * depth > MOST_STAGES:

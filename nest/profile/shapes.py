@@ -62,6 +62,7 @@ class HeadShape:
 
 
 Shape: TypeAlias = LayerShape | EmbeddingShape | HeadShape
+"""A block that can be measured: a layer, the embedding, or the head."""
 
 
 def shape_of(block: Block, tensor: int) -> Shape | None:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from nest.evaluate import Evaluation, evaluate
-from nest.plan import Plan
+from nest.plan import Plan, Stage
 from nest.problem import Problem
 from nest.report.details import SPENT_NAMES
 from nest.report.figures import PricedPlan
@@ -18,7 +18,7 @@ from nest.report.format import count, counted, duration, percent, share, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.page.bars import MEMORY
 from nest.report.shown import Shown
-from nest.report.stage_table import sharding_text
+from nest.report.stage_table import recompute_text, sharding_text
 from nest.report.terminal import title
 from nest.report.throughput import Workload
 from nest.report.verdict import verdict_document
@@ -121,6 +121,8 @@ def _choices(plan: Plan) -> dict[str, object]:
         "replicas": plan.replicas,
         "arrangement": plan.arrangement,
         "zero": sorted({stage.sharding.zero for stage in plan.stages}),
+        "zero_degree": sorted({stage.sharding.degree for stage in plan.stages}),
+        "recompute": sorted({stage.recompute for stage in plan.stages}),
     }
 
 
@@ -162,7 +164,6 @@ _CHOICES = {
     "context": "Context",
     "sequence": "Sequence parallel",
     "microbatch": "Microbatch",
-    "recompute": "Recompute",
 }
 
 _ARRANGEMENTS = {"replica-major-reversed": "reversed"}
@@ -178,10 +179,14 @@ def _chosen(plans: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "Stages", [count(len(each.plan.stages)) for each in plans]
     yield "Replicas", [count(each.plan.replicas) for each in plans]
     yield "Microbatches", _of(plans, lambda priced: count(priced.microbatches))
-    yield "ZeRO", [_all({sharding_text(stage.sharding) for stage in each.plan.stages}) for each in plans]
-    yield "Recomputes", [_all({stage.recompute for stage in each.plan.stages}) for each in plans]
+    yield "ZeRO", [_of_stages(each, sharding_text) for each in plans]
+    yield "Recomputes", [_of_stages(each, recompute_text) for each in plans]
     yield "Layers of stages", [_all({str(len(stage.layers)) for stage in each.plan.stages}) for each in plans]
     yield "Arrangement", [_ARRANGEMENTS.get(each.plan.arrangement, each.plan.arrangement) for each in plans]
+
+
+def _of_stages(compared: Compared, text: Callable[[Problem, Plan, Stage], str]) -> str:
+    return _all({text(compared.problem, compared.plan, stage) for stage in compared.plan.stages})
 
 
 def _of(plans: Sequence[Compared], text: Callable[[PricedPlan], str]) -> list[str]:

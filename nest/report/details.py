@@ -30,6 +30,7 @@ MEMORY_NAMES = {
     "activations": "Activ.",
     "working": "Working",
     "overhead": "Reserve",
+    "stepping": "Stepping",
 }
 """Heads of the parts of memory."""
 
@@ -43,6 +44,7 @@ SPENT_NAMES = {
     "sharding": "ZeRO",
     "bubble": "bubble",
     "sync": "sync",
+    "step": "optimizer step",
 }
 """Names of the parts of an iteration in a line of text."""
 

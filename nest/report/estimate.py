@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 
-from nest.costing import Estimate, LayerProfile, Layout, Measurement, Recipe, Setting, StageMemory
+from nest.costing import LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
+from nest.runs import Estimate, StageMemory
 
 SCHEMA = "nest.estimate/1"
 

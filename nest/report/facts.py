@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
+from nest.cluster import Level
 from nest.graph import LayerGraph
 from nest.problem import Choices, Problem, Training, Variant
 from nest.report.space import plans_of
@@ -56,7 +57,8 @@ def problem_facts(problem: Problem) -> dict[str, object]:
             "partial": cluster.partial,
             "hbm_bytes": cluster.hbm_bytes,
             "library": cluster.library,
-            "levels": [{spec.name: getattr(level, spec.name) for spec in fields(level)} for level in cluster.levels],
+            "technologies": list(cluster.technologies),
+            "levels": [_level(level) for level in cluster.levels],
         },
         "training": _training(training),
         "choices": choice_values(problem.choices),
@@ -65,13 +67,27 @@ def problem_facts(problem: Problem) -> dict[str, object]:
     }
 
 
+def _level(level: Level) -> dict[str, object]:
+    """Return the figures of a level, and those of its menu where it has one."""
+    figures = {spec.name: getattr(level, spec.name) for spec in fields(level) if spec.name != "alternatives"}
+    return figures | ({"alternatives": [asdict(each) for each in level.alternatives]} if level.alternatives else {})
+
+
 def _training(training: Training) -> dict[str, object]:
     """Return what the training says; what it leaves out has no key."""
     batch = "global_batch" if training.global_batch else "microbatches"
     figures: dict[str, object] = {batch: getattr(training, batch), "optimizer": training.optimizer}
     if training.copies is not None:
-        figures["copies"] = {"optimizer": training.copies.optimizer, "gradients": training.copies.gradients}
-    names = ("sync_overlap", "overlap_tax", "overhead_bytes")
+        figures["copies"] = training.copies.figures
+    names = (
+        "hides_gradients",
+        "holds_gathered",
+        "sums_whole",
+        "splits_transfers",
+        "overlap_tax",
+        "step_s_per_byte",
+        "overhead_bytes",
+    )
     return figures | {name: getattr(training, name) for name in names if getattr(training, name)}
 
 

@@ -44,9 +44,12 @@ class PricedPlan:
     def of(
         cls, problem: Problem, plan: Plan, evaluation: Evaluation, work: Workload | None = None
     ) -> PricedPlan | None:
-        """Return the plan with its price, or None if it has none."""
+        """Return the plan with its price, or None if it has none; the problem is that with the plan's technologies."""
         ticks = evaluation.objective_ticks
-        return None if ticks is None else cls(problem, plan, evaluation, ticks, work)
+        if ticks is None:
+            return None
+        built = problem.built(problem.cluster.named(plan.technologies) or ())
+        return cls(built, plan, evaluation, ticks, work)
 
     @classmethod
     def judged(cls, problem: Problem, plan: Plan | None, work: Workload | None = None) -> PricedPlan | None:

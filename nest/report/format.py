@@ -9,6 +9,7 @@ from math import ceil, floor
 
 from nest.cluster import Cluster
 from nest.graph import LayerId
+from nest.plan import Plan
 from nest.problem import Variant
 from nest.units import Number
 
@@ -92,6 +93,16 @@ def short_widths(variant: Variant) -> str:
     return f"{variant.tensor} x {variant.expert} x {variant.context}{_modes(variant)}"
 
 
+def technologies_text(cluster: Cluster, plan: Plan) -> str:
+    """Return what a plan chose for the levels with a menu, and what that costs; nothing where there is no menu."""
+    chosen = cluster.named(plan.technologies)
+    if not chosen:
+        return ""
+    menus = [at for at, level in enumerate(cluster.levels) if level.alternatives]
+    names = ", ".join(f"{level_name(cluster, at)} {each.name}" for at, each in zip(menus, chosen, strict=True))
+    return f"{names}; price {float(cluster.price(chosen)):,.10g}"
+
+
 def level_name(cluster: Cluster, level: int) -> str:
     """Return the name of a network level, or its number where it has none."""
     return cluster.levels[level].name or f"level {level}"
@@ -100,7 +111,6 @@ def level_name(cluster: Cluster, level: int) -> str:
 def _modes(variant: Variant) -> str:
     modes = ["sequence parallel"] if variant.sequence else []
     modes += [f"microbatch {variant.microbatch}"] if variant.microbatch != 1 else []
-    modes += [f"recompute {variant.recompute}"] if variant.recompute != "none" else []
     return "".join(f", {mode}" for mode in modes)
 
 

@@ -9,7 +9,7 @@ from io import StringIO
 from nest.certificate import Outcome
 from nest.certify import Proof
 from nest.explain import Explanation
-from nest.objectives import Frontier, Least, Point, amount_text, seconds_text
+from nest.objectives import Frontier, Least, Point, PriceFrontier, PricePoint, amount_text, seconds_text
 from nest.report.figures import PricedPlan
 from nest.report.format import count, counted, duration, short_widths, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
@@ -58,6 +58,31 @@ def frontier_text(
     columns += [Column("Replicas", number=True), Column("ZeRO")]
     table = ruled_table(columns, [_cells(frontier, point) for point in points])
     return render(screen, table, "", _WIDTHS_NOTE, "", summary.table)
+
+
+def price_frontier_text(frontier: PriceFrontier, screen: Screen, explanation: Explanation | None = None) -> str:
+    """Return a front of price and time as a table, a point a row."""
+    problem, points, summary = frontier.problem, frontier.points, Summary()
+    summary.add("Problem", title(problem))
+    why = f": {frontier.reason}" if frontier.reason else ""
+    done = f"complete: {counted(len(points), 'point')}, each optimal" if points else f"infeasible{why}"
+    style = "red" if not points else "green" if frontier.complete else "yellow"
+    summary.add("Status", done if frontier.complete else f"the fastest points only{why}", style)
+    explain_into(summary, explanation)
+    summary.add("Solver", f"dp, {duration(frontier.wall_s)}")
+    if not points:
+        return render(screen, summary.table)
+    columns = [Column("Price", number=True), Column("Iteration", number=True), Column("Network"), Column("Widths")]
+    columns += [Column("Stages", number=True), Column("Replicas", number=True)]
+    rows = [_priced_cells(frontier, point) for point in points]
+    return render(screen, ruled_table(columns, rows), "", summary.table)
+
+
+def _priced_cells(frontier: PriceFrontier, point: PricePoint) -> list[str]:
+    plan = point.plan
+    price, seconds = f"{float(point.price):,.10g}", duration(frontier.time.seconds(point.ticks), aligned=True)
+    shape = [short_widths(plan.variant), count(len(plan.stages)), count(plan.replicas)]
+    return [price, seconds, ", ".join(plan.technologies), *shape]
 
 
 def frontier_csv(frontier: Frontier) -> str:

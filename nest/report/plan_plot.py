@@ -27,12 +27,14 @@ COLOURS: Mapping[str, str] = {
     "sharding": "#7556a8",
     "bubble": "#c3cad3",
     "sync": "#5a4a42",
+    "step": "#8a6d9f",
     "weights": "#2f65b0",
     "gradients": "#17877a",
     "optimizer": "#7556a8",
     "activations": "#cf6a1f",
     "working": "#c4980f",
     "overhead": "#9aa4b1",
+    "stepping": "#8a6d9f",
 }
 """Colours of parts, those of the page on a light ground."""
 

@@ -17,12 +17,14 @@ from functools import cache
 from itertools import accumulate
 from math import comb
 
-from nest.problem import Problem, Variant
+from nest.problem import Choices, Problem, Variant
+from nest.technologies import affordable
 
 
 def plans_of(problem: Problem) -> dict[Variant, int]:
-    """Count the plans of each allowed variant that fit on the devices."""
-    return {variant: _plans(problem, variant) for variant in problem.variants}
+    """Count the plans of each allowed variant that fit on the devices, with every choice of technologies (C14)."""
+    choices = len(affordable(problem))
+    return {variant: choices * _plans(problem, variant) for variant in problem.variants}
 
 
 def _plans(problem: Problem, variant: Variant) -> int:
@@ -48,9 +50,7 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     if problem.unnested(variant):
         return 0
     room, choices = problem.cluster.devices // variant.width, problem.choices
-    kinds = problem.recomputes(variant)
-    able = tuple(sum(layer.again(kind) is not None for kind in kinds) for layer in problem.graphs[variant].layers)
-    cut = _cuts(able, plain="none" in kinds, most=min(layers, room))
+    cut = _stage_ways(problem, variant, min(layers, room))
     for replicas in range(1, min(problem.microbatches(variant), room) + 1):
         if choices.replicas is not None and replicas not in choices.replicas:
             continue
@@ -61,6 +61,35 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
                 places = len(problem.preset.arrangements) if stages > 1 and replicas > 1 else 1
                 total += places * cut[stages] * ways**stages
     return total
+
+
+def _stage_ways(problem: Problem, variant: Variant, most: int) -> tuple[int, ...]:
+    """Count the cuts into 0, 1, ... stages, each with what its stages recompute."""
+    kinds, layers = problem.recomputes(variant), problem.graphs[variant].layers
+    able = [tuple(layer.again(kind) is not None for layer in layers) for kind in kinds if kind != "none"]
+    if problem.choices.recomputed is None:
+        return _cuts(tuple(map(sum, zip(*able, strict=True))) or (0,) * len(layers), plain="none" in kinds, most=most)
+    return _numbered_cuts(problem.choices, able, len(layers), plain="none" in kinds, most=most)
+
+
+def _numbered_cuts(
+    choices: Choices, able: list[tuple[bool, ...]], layers: int, *, plain: bool, most: int
+) -> tuple[int, ...]:
+    """Count the same where the choices say how many layers of a stage may recompute."""
+    sums = [[0, *accumulate(kind)] for kind in able]
+    allowed = [
+        sum(choices.admits_recomputed(count, total) for count in range(1, total + 1)) for total in range(layers + 1)
+    ]
+
+    def ways(first: int, end: int) -> int:
+        found = sum(allowed[kind[end] - kind[first]] for kind in sums)
+        return found + plain if found else 1
+
+    rows = [[1] + [0] * layers]
+    for _ in range(most):
+        before = rows[-1]
+        rows.append([sum(before[first] * ways(first, end) for first in range(end)) for end in range(layers + 1)])
+    return tuple(row[layers] for row in rows)
 
 
 @cache

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nest.plan import Sharding, Stage
+from nest.plan import Plan, Sharding, Stage
+from nest.problem import Problem
 from nest.report.figures import PricedPlan
 from nest.report.format import bar, duration, layer_range, level_name, number_range, percent, size
 from nest.report.layout import Column, ruled_table
@@ -37,13 +38,13 @@ def stage_table(priced: PricedPlan) -> Table:
 def alike(priced: PricedPlan) -> dict[str, str]:
     """Return what all stages recompute and shard alike, by the name of the column that this makes needless."""
     found = {}
-    kinds = {_recomputed(priced, stage) for stage in priced.plan.stages}
+    kinds = {recompute_text(priced.problem, priced.plan, stage) for stage in priced.plan.stages}
     if len(kinds) == 1:
         kind = kinds.pop()
         found["Recomp"] = "no recomputation" if kind == "none" else f"recompute {kind}"
     shardings = {stage.sharding for stage in priced.plan.stages}
     if len(shardings) == 1:
-        found["ZeRO"] = _in_words(shardings.pop())
+        found["ZeRO"] = _in_words(shardings.pop(), _holders(priced.problem, priced.plan))
     return found
 
 
@@ -76,9 +77,9 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     first_devices = [stage.first_device for stage in stages]
     yield number_range(min(first_devices), max(first_devices) + stages[0].devices - 1)
     if "Recomp" not in same:
-        yield _recomputed(priced, stages[0])
+        yield recompute_text(priced.problem, priced.plan, stages[0])
     if "ZeRO" not in same:
-        yield sharding_text(stages[0].sharding)
+        yield sharding_text(priced.problem, priced.plan, stages[0])
     yield duration(priced.evaluation.loads_s[group.start], aligned=True)
     most, capacity = max(priced.evaluation.memory_bytes[group.start : group.stop]), priced.problem.cluster.hbm_bytes
     full = f"{bar(most, capacity, _BAR if same else _SHORT_BAR)} {percent(most, capacity):>4}"
@@ -87,22 +88,34 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     yield level_name(priced.problem.cluster, level[0]) if level else "-"
 
 
-def _recomputed(priced: PricedPlan, stage: Stage) -> str:
-    """Return what a stage recomputes, and of how many layers that can, where not all of them do."""
-    if stage.recomputed is None:
+def recompute_text(problem: Problem, plan: Plan, stage: Stage) -> str:
+    """Return what a stage recomputes, and of how many layers that can, where not all do, as in ``full 3/5``."""
+    graph = problem.graphs.get(plan.variant)
+    if stage.recomputed is None or graph is None:
         return stage.recompute
-    graph = priced.problem.graphs[priced.plan.variant]
     able = sum(graph.layers[graph.index[name]].again(stage.recompute) is not None for name in stage.layers)
-    return f"{stage.recompute} {stage.recomputed}/{able}"
+    return stage.recompute if stage.recomputed == able else f"{stage.recompute} {stage.recomputed}/{able}"
 
 
-def sharding_text(sharding: Sharding) -> str:
-    """Return ZeRO type and degree, as in ``1 x28``, or a dash."""
-    return "-" if sharding.kind == "none" else f"{sharding.zero} x{sharding.degree}"
+def sharding_text(problem: Problem, plan: Plan, stage: Stage) -> str:
+    """Return ZeRO type and degree, as in ``1 x28``, ``1 x16/64`` if over some of the ranks with copies, or a dash."""
+    sharding, holders = stage.sharding, _holders(problem, plan)
+    if sharding.kind == "none":
+        return "-"
+    some = sharding.kind == "replicas" and sharding.degree != holders
+    return f"{sharding.zero} x{sharding.degree}{f'/{holders}' if some else ''}"
 
 
-def _in_words(sharding: Sharding) -> str:
+def _holders(problem: Problem, plan: Plan) -> int:
+    """Return how many ranks hold copies of a dense weight."""
+    return problem.copy_ranks(plan.variant, plan.replicas)[0]
+
+
+def _in_words(sharding: Sharding, holders: int) -> str:
     if sharding.kind == "none":
         return "no ZeRO"
-    where = "ranks that hold copies" if sharding.kind == "replicas" else "groups of each stage"
-    return f"ZeRO-{sharding.zero} over {sharding.degree} {where}"
+    number, where = str(sharding.degree), "groups of each stage"
+    if sharding.kind == "replicas":
+        where = "ranks that hold copies"
+        number += f" of {holders}" if sharding.degree != holders else ""
+    return f"ZeRO-{sharding.zero} over {number} {where}"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nest.certificate import Outcome
 from nest.certify import Certificate, Finding, Proof
-from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Level, Technology
 from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
@@ -21,7 +21,18 @@ from nest.problem import Problem
 from nest.report.details import SPENT_NAMES, load_table, memory_table, spent_text
 from nest.report.facts import VariantFacts, choice_values, variant_facts
 from nest.report.figures import PricedPlan
-from nest.report.format import bandwidth, count, counted, duration, level_name, percent, short_widths, size, widths
+from nest.report.format import (
+    bandwidth,
+    count,
+    counted,
+    duration,
+    level_name,
+    percent,
+    short_widths,
+    size,
+    technologies_text,
+    widths,
+)
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.runners import UNPROVEN, runners_table
 from nest.report.shown import NOTHING_ELSE, Shown
@@ -232,6 +243,7 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     used, devices = priced.devices_used, problem.cluster.devices
     apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
     summary.add("Devices", f"{count(used)} of {count(devices)} ({percent(used, devices)}){apart}")
+    summary.add("Network", technologies_text(problem.cluster, plan))
     (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
     summary.add("Binds", _binding(priced))
@@ -307,6 +319,8 @@ def _choices(problem: Problem) -> str:
     values = choice_values(problem.choices)
     if problem.preset.recompute != "choices":
         del values["recompute"]  # which the preset leaves to something else
+    if problem.choices.hybrid:
+        del values["hybrid"]
     fixed = [f"{name} {_choice(value)}" for name, value in values.items() if value not in (None, [0, 1, 2, 3])]
     return "; ".join([*fixed, "everything else free"])
 
@@ -316,17 +330,22 @@ def _choice(value: object) -> str:
 
 
 def _level_table(problem: Problem) -> Table:
-    rows = [
-        (
-            level_name(problem.cluster, at) + ("" if level.link == PLAIN_LINK else f" ({level.link})"),
-            count(level.fanout),
-            count(problem.cluster.group_sizes[at]),
-            bandwidth(level.bandwidth_bytes_per_s),
-            duration(level.latency_s),
-        )
-        for at, level in enumerate(problem.cluster.levels)
-    ]
+    cluster, rows = problem.cluster, []
+    for at, level in enumerate(cluster.levels):
+        name, sizes = level_name(cluster, at), (count(level.fanout), count(cluster.group_sizes[at]))
+        if not level.alternatives:
+            rows.append((_linked(name, level), *sizes, *_figures(level)))
+        for each in level.alternatives:
+            rows.append((_linked(f"{name}: {each.name}", each), *sizes, *_figures(each)))
     return _number_table("Level", ("Fan-out", "Devices", "Bandwidth", "Latency"), rows)
+
+
+def _figures(links: Level | Technology) -> tuple[str, str]:
+    return bandwidth(links.bandwidth_bytes_per_s), duration(links.latency_s)
+
+
+def _linked(name: str, links: Level | Technology) -> str:
+    return name if links.link == PLAIN_LINK else f"{name} ({links.link})"
 
 
 def _variant_table(facts: Iterable[VariantFacts]) -> Table:

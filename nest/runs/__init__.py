@@ -5,7 +5,9 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 """
 
 from nest.runs.carried import SelfContained, read_self_contained
-from nest.runs.layouts import plan_of
+from nest.runs.estimate import estimate
+from nest.runs.figures import Estimate, StageMemory, StageTime
+from nest.runs.given import Given
 from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
@@ -13,15 +15,19 @@ from nest.runs.run_file import is_run, read_run
 from nest.runs.variants import LeftOut, check_widths
 
 __all__ = [
+    "Estimate",
+    "Given",
     "LeftOut",
     "PairGap",
     "Posed",
     "Run",
     "SelfContained",
+    "StageMemory",
+    "StageTime",
     "check_widths",
+    "estimate",
     "is_run",
     "pair_gap",
-    "plan_of",
     "problem_of",
     "read_run",
     "read_self_contained",

@@ -1,4 +1,4 @@
-"""The blocks of a model in one order, whatever its stacks: what a pipeline of stages is cut from."""
+"""The blocks of a model in one order, whatever its stacks, and what feeds what: pipelines are cut from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks in the order in which they run, one stack after the other.
+    """Blocks in an order in which they can run, one stack after the other.
 
     Parameters
     ----------
@@ -49,25 +49,36 @@ class Chain:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, model: Architecture) -> Chain:
+    def of(cls, model: Architecture, *, given: bool = False) -> Chain:
         """Put the blocks of a model in order.
 
-        An encoder comes before its decoder, a tower before the layers that look at it; what leaves it passes by all
-        that is between.
+        An encoder comes before its decoder, a tower before the layers that look at it. Only edges say what has to run
+        first: two towers run side by side, and so do an encoder and the embedding of its decoder.
+
+        Parameters
+        ----------
+        given
+            Whether the stages are given, so that stacks come in the order of the model, whatever orders them.
 
         Raises
         ------
         InvalidProblem
-            If a stack is fed by no earlier one, a later one feeds it, or layers share weights.
+            If layers share weights; and, where stages are to be found, if nothing joins a stack to others, or a later
+            one feeds it.
         """
         check_own_weights(model)
         stacks = trained_stacks(model)
         starts = _starts(stacks)
         links = [link for link in model.links if link.source[0] in starts and link.target[0] in starts]
-        _check_order(stacks, links)
+        if given:
+            order = list(starts)
+            links = [link for link in links if order.index(link.source[0]) < order.index(link.target[0])]
+        else:
+            _check_order(stacks, links)
         several = len(stacks) > 1
         kinds = (f"{stack.name}.{block.kind}" if several else block.kind for stack in stacks for block in stack.blocks)
-        return cls(stacks, tuple(kinds), tuple(sorted(_steps(stacks, starts, links), key=_ends)))
+        steps = [*_steps(stacks, starts, links), *(_one_order(stacks, starts, links) if given else ())]
+        return cls(stacks, tuple(kinds), tuple(sorted(steps, key=_ends)))
 
     def flattened(self, costs: Mapping[str, Sequence[LayerCost]]) -> list[LayerCost]:
         """Return costs by stack as costs by place."""
@@ -112,23 +123,26 @@ def _check_order(stacks: Sequence[Stack], links: Sequence[Link]) -> None:
         if order.index(link.source[0]) >= order.index(link.target[0]):
             what = f"stack {link.target[0]!r} runs before {link.source[0]!r}, which feeds it"
             raise InvalidProblem("model", what, "models whose stacks follow each other can be planned")
-    for stack in stacks[1:]:
-        if not any(link.target[0] == stack.name for link in links):
-            what = f"the model branches: nothing orders stack {stack.name!r} and those before it"
-            remedy = "preset 'default' takes models in which each stack looks at an earlier one"
-            raise InvalidProblem("model", what, remedy)
+    joined = {name for link in links for name, _ in (link.source, link.target)}
+    for stack in stacks if len(stacks) > 1 else ():
+        if stack.name not in joined:
+            what = f"stack {stack.name!r} feeds no other stack, and none feeds it"
+            raise InvalidProblem("model", what, "models in one piece can be planned")
 
 
 def _steps(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[Link]) -> Iterator[Step]:
     blocks: list[Block] = [block for stack in stacks for block in stack.blocks]
-    made = set()
     for link in links:
         source, target = (starts[name] + place for name, place in (link.source, link.target))
-        made.add((source, target))
         yield Step(source, target, Fraction(link.width) * Fraction(link.rows) / blocks[source].width)
     for stack in stacks:
         first = starts[stack.name]
         yield from (Step(place, place + 1) for place in range(first, first + len(stack.blocks) - 1))
+
+
+def _one_order(stacks: Sequence[Stack], starts: Mapping[str, int], links: Sequence[Link]) -> Iterator[Step]:
+    """Yield what joins each stack to the next where no link does."""
+    made = {tuple(starts[name] + place for name, place in (link.source, link.target)) for link in links}
     for before, behind in pairwise(stacks):
         ends = starts[behind.name] - 1, starts[behind.name]
         if ends not in made and before.blocks:

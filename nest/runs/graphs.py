@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from nest.costing import LayerCost, Recompute
+from nest.costing import LayerCost, Recompute, Setting
 from nest.graph import Again, Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.runs.chain import Chain
-from nest.runs.run import Run
+from nest.runs.training import Trained
+
+
+def of_whole_tensors(setting: Setting) -> Setting:
+    """Return the setting under which whole tensors leave a layer.
+
+    Whether the tensor ranks send a part of them each is the training's: it counts where stages are cut.
+    """
+    return replace(setting, framework=replace(setting.framework, scatter_gather=False))
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class GraphMaker:
         What stages may recompute.
     """
 
-    run: Run
+    run: Trained
     chain: Chain
     kinds: tuple[Again, ...]
 
@@ -38,22 +46,22 @@ class GraphMaker:
             if like is None:
                 like = made[id(cost), kind] = self._layer(place, kind, cost, spare)
             layers.append(like if like.id == place else replace(like, id=place))
-        return LayerGraph(tuple(layers), tuple(self._edges(costs)))
+        return LayerGraph(tuple(layers), tuple(self._edges(costs)), _table(costs))
 
     def _layer(self, place: int, kind: str, cost: LayerCost, spare: int) -> Layer:
-        tied = 0 if self.run.choices.stages == frozenset({1}) else cost.tied
-        recipe = self.run.recipe
+        recipe, tied = self.run.recipe, ceil(self.run.recipe.weights * cost.tied)
         return Layer(
             place,
             cost.forward_s,
             cost.backward_s,
-            ceil(recipe.weights * (cost.parameters.total + tied)),
+            ceil(recipe.weights * cost.parameters.total) + tied,
             cost.kept.none,
             kind,
             ceil(recipe.weights * cost.parameters.expert),
             self._working(cost, "none") + spare,
             _collectives(cost),
             tuple(self._recomputed(cost, again, spare) for again in self.kinds if cost.repeats),
+            tied,
         )
 
     def _recomputed(self, cost: LayerCost, again: Again, spare: int) -> Recomputed:
@@ -80,6 +88,13 @@ class GraphMaker:
             Edge(step.source, step.target, 0 if hidden else ceil(costs[step.source].output_bytes * step.share))
             for step in self.chain.steps
         ]
+
+
+def _table(costs: Sequence[LayerCost]) -> int | None:
+    """Return the place of the embedding that later blocks use again, None where none does."""
+    tied = next((place for place, cost in enumerate(costs) if cost.tied), 0)
+    owners = (place for place in range(tied) if costs[place].kind == "embedding" and costs[place].parameters.sharded)
+    return max(owners, default=None)
 
 
 def _collectives(cost: LayerCost) -> tuple[Collective, ...]:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from nest.costing import RECIPES, Framework, LayerCost, Recipe, layer_costs
-from nest.costing.efficiency import OVERLAP_TAX
-from nest.errors import InvalidProblem
+from nest.costing import LayerCost, layer_costs
+from nest.costing.pricing import Known
 from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT, SIMULATED
-from nest.problem import Copies, Problem, Training, Variant
+from nest.problem import Problem, Variant
 from nest.runs.chain import Chain
-from nest.runs.graphs import GraphMaker
+from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
+from nest.runs.training import training_of
 from nest.runs.variants import LeftOut, Widths
-
-LEAST_HIDDEN = 0.5
-"""Part of the gradients' sums that hides at least where a framework sums them beside the last backward pass.
-
-All but those of the last block do, and a stage that has any to hide has two blocks.
-"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ def problem_of(run: Run) -> Posed:
     Raises
     ------
     InvalidProblem
-        If the stacks of the model do not follow each other, no variant is possible, the recipe has no whole copies, or
+        If the stacks of the model are not in one piece, no variant is possible, the recipe has no whole copies, or
         a measurement is of nothing that is priced.
     """
     return _Maker(run).posed()
@@ -61,6 +54,7 @@ class _Maker:
         self.graphs = GraphMaker(run, self.chain, kinds)
         self.cluster, self.training = run.hardware.cluster, training_of(run)
         self._left: list[LeftOut] = []
+        self._known: Known = {}
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
@@ -117,60 +111,6 @@ class _Maker:
 
     def _costs_of(self, variant: Variant) -> list[LayerCost]:
         run = self.run
-        costs = layer_costs(run.model, run.hardware.device, run.setting(variant), run.profile)
+        setting = of_whole_tensors(run.setting(variant))
+        costs = layer_costs(run.model, run.hardware.device, setting, run.profile, self._known)
         return self.chain.flattened(costs)
-
-
-class Trained(Protocol):
-    """What decides about an iteration besides the layers, of a `Run` or of whatever else is trained."""
-
-    @property
-    def recipe(self) -> Recipe:
-        """Bytes per parameter."""
-
-    @property
-    def framework(self) -> Framework:
-        """What the software does."""
-
-    @property
-    def global_batch(self) -> int:
-        """Sequences of an iteration."""
-
-    @property
-    def reserve_bytes(self) -> int:
-        """What framework and communication take of every device."""
-
-
-def training_of(run: Trained) -> Training:
-    """Return what an iteration takes besides the layers.
-
-    Raises
-    ------
-    InvalidProblem
-        If optimizer or gradients are no whole number of times the weights, or other bytes are sent than are held.
-    """
-    recipe = run.recipe
-    if (why := _refused(recipe)) is not None:
-        planned = ", ".join(each.name for each in RECIPES if _refused(each) is None)
-        remedy = f"plans are found for {planned}; nest estimate prices a plan with {recipe.name!r}, too"
-        raise InvalidProblem("recipe", f"{recipe.name!r} {why}", remedy)
-    copies = {name: int(getattr(recipe, name) / recipe.weights) for name in ("optimizer", "gradients")}
-    return Training(
-        optimizer="adam",
-        global_batch=run.global_batch,
-        copies=Copies(copies["optimizer"], copies["gradients"]),
-        sync_overlap=(1 - OVERLAP_TAX) * LEAST_HIDDEN if run.framework.hides_gradients else 0.0,
-        overlap_tax=OVERLAP_TAX,
-        overhead_bytes=run.reserve_bytes,
-    )
-
-
-def _refused(recipe: Recipe) -> str | None:
-    """Return why a recipe has no plans; None if it has. A problem counts bytes in multiples of a layer's weights."""
-    for name, sent, held in (("weights", "gathered", "weights"), ("gradients", "reduced", "gradients")):
-        on_wire, here = getattr(recipe, sent), getattr(recipe, held)
-        if on_wire != here:
-            return f"sends other bytes than it holds: {on_wire:g} for each of the {name}, which take {here:g}"
-    if any(getattr(recipe, name) % recipe.weights for name in ("optimizer", "gradients")):
-        return "holds no whole multiple of the weights as gradients or optimizer state"
-    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nest.costing import FRAMEWORKS, RECIPES, Framework, LayerProfile, Recipe, Setting
@@ -82,11 +82,7 @@ class Run:
         return "selective" not in (self.choices.stage_recompute or ()) if self.flash is None else self.flash
 
     def setting(self, variant: Variant) -> Setting:
-        """Return under which setting the layers of a variant are priced.
-
-        Whole tensors cross the boundaries of stages, unless tensor parallel shares the sequence: to gather parts behind
-        a boundary, as Megatron-LM of 2021 does, depends on where stages are cut, which a layer does not know.
-        """
+        """Return under which setting the layers of a variant are priced."""
         return Setting(
             self.sequence,
             variant.microbatch,
@@ -102,5 +98,5 @@ class Run:
             self.dtype,
             self.padding,
             self.lengths,
-            replace(self.framework, scatter_gather=False),
+            self.framework,
         )

@@ -5,9 +5,23 @@ times follow from the places of all members of a group; `Tables` are those of al
 """
 
 from nest.tables.banded import GroupedBand
+from nest.tables.branched import BranchedBand, BranchedTables
+from nest.tables.family import TooManyStages
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
-from nest.tables.whole import Tables
+from nest.tables.whole import Tables, band_of
 
-__all__ = ["UNLIMITED", "Band", "GroupedBand", "GroupedTables", "Tables", "VariantTables", "prefix"]
+__all__ = [
+    "UNLIMITED",
+    "Band",
+    "BranchedBand",
+    "BranchedTables",
+    "GroupedBand",
+    "GroupedTables",
+    "Tables",
+    "TooManyStages",
+    "VariantTables",
+    "band_of",
+    "prefix",
+]

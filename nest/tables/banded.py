@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.memory import state
+from nest.cost.overlap import hideable, left
 from nest.tables.grouped import GroupedTables, Pair
-from nest.tables.repeated import Repeats, Stages
+from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
-from nest.tables.sums import prefix
+from nest.tables.ways import ShardedWay, way_of
 from nest.units import NEVER, Ints, distinct
 
 MOST_SHARDED = 32
@@ -39,45 +40,67 @@ class Recomputation(NamedTuple):
 class GroupedBand:
     """Tables of the stages ``[first, first + 1 + column)`` of one variant, columns up to a depth.
 
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    depth
+        Most layers of a stage.
+    puts_off
+        Whether the schedule puts off gradients of weights. These alone run beside sums of gradients then, and until
+        they are there a stage keeps all that the microbatch does, so that nothing recomputes.
+
     Attributes
     ----------
-    end, valid
-        End of each stage; whether it is within the model.
-    work, dense, expert
-        Ticks and quanta of each stage.
+    first, end, valid
+        Cuts before and behind each stage; whether it is within the model.
+    reached
+        The same as ``end`` where it is, and the last cut elsewhere.
+    opening, counts
+        Place of the first layer of each stage, and how many layers it has.
+    work, window, dense, expert
+        Ticks and quanta of each stage; ``window`` is what sums of gradients run beside.
     """
 
-    def __init__(self, tables: GroupedTables, depth: int) -> None:
-        self.tables, self.depth = tables, depth
-        rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
-        self.end = rows + columns + 1
-        self.valid = self.end <= tables.layers
-        self._end = np.minimum(self.end, tables.layers)
-        self.work, self.dense, self.expert = map(self.sums, (tables.work, tables.dense, tables.expert))
+    def __init__(self, tables: GroupedTables, depth: int, *, puts_off: bool = False) -> None:
+        self.tables, self.depth, self.puts_off = tables, depth, puts_off
+        self._cut()
+        self.work, self.window = map(self.sums, (tables.work, tables.weight if puts_off else tables.backward))
+        self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
+        tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
+        self._tied = np.where(has_table, 0, tied)
+        self.dense -= np.where(has_table, tied, 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
-        self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
-        self._repeats: dict[tuple[int, int, bool, bool], Repeats] = {}
+        self._states: dict[tuple[Ranks, int], Ints] = {}
+        self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+    def _cut(self) -> None:
+        """Set which stages there are."""
+        self.first: Ints = np.arange(self.tables.layers)[:, None]
+        self.end: Ints = self.first + np.arange(self.depth) + 1
+        self.valid: np.ndarray = self.end <= self.tables.layers
+        self.reached: Ints = np.minimum(self.end, self.tables.layers)
+        self.opening: Ints = self.first
+        self.counts: Ints = np.arange(1, self.depth + 1)
+
+    def cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        """Return the cuts before and behind some stages, given by their indices in the tables."""
+        first, column = chosen
+        return first, first + column + 1
 
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""
-        ends = prefix(values)
-        found: Ints = ends[self._end] - ends[:-1, None]
+        ends = self.tables.by_cut(values)
+        found: Ints = ends[self.reached] - ends[self.first]
         return found
-
-    def _largest(self, values: Ints) -> Ints:
-        """Return the largest value of a layer in each stage."""
-        padded = np.concatenate([values, np.zeros(self.depth, dtype=np.int64)])
-        columns = np.lib.stride_tricks.sliding_window_view(padded, self.depth)[: self.tables.layers]
-        largest: Ints = np.maximum.accumulate(columns, axis=1)
-        return largest
 
     def hops(self, pairs: tuple[Pair, ...]) -> Ints:
         """Ticks of the two transfers of each stage, in the slowest of the replicas that see these levels."""
         if pairs not in self._hops:
             hops = self.tables.hops
-            each = [hops(entry)[:-1, None] + hops(out)[self._end] for entry, out in pairs]
+            each = [hops(entry)[self.first] + hops(out)[self.reached] for entry, out in pairs]
             self._hops[pairs] = np.maximum.reduce(each)
         return self._hops[pairs]
 
@@ -89,33 +112,65 @@ class GroupedBand:
         codes = distinct(code)
         return dense[codes // len(expert)], expert[codes % len(expert)], np.searchsorted(codes, code)
 
-    def syncs(self, shares: Shares, zero: int) -> Ints:
-        """Ticks to synchronise stages of each pair of `loads_of_weights`."""
-        return self.tables.sync(shares, zero, *self.loads_of_weights[:2])
+    def way(self, option: Option, shares: Shares) -> ShardedWay:
+        """Return what a way to shard adds to stages."""
+        return way_of(self.tables, option, shares, self.loads_of_weights[:2], puts_off=self.puts_off)
+
+    def own(self, way: ShardedWay) -> Ints:
+        """Ticks that a way to shard adds to the load of each stage, recomputation apart."""
+        if way.option.zero == 2:
+            scattered: Ints = left(self.sums(way.behind), self.window, self.tables.hidden)
+            return scattered
+        own: Ints = self.sums(way.extra) + way.ahead[self.opening]
+        return own
+
+    def gathered(self, way: ShardedWay) -> Ints:
+        """Ticks among these that go with the forward pass."""
+        gathered: Ints = self.sums(way.early) + way.ahead[self.opening]
+        return gathered
+
+    def late(self, way: ShardedWay) -> Ints:
+        """Ticks among these that go with gradients of weights which are put off."""
+        return self.own(way) if self.puts_off and way.option.zero == 2 else self.sums(way.late)
+
+    def waits(self, way: ShardedWay) -> Ints:
+        """Ticks of each stage once per iteration: what is left of its exchanges, and the optimizer's step."""
+        if not self.tables.hidden:
+            return self.spread_out(way.summed + way.rest)
+        summed = self.spread_out(way.summed)
+        window = np.maximum(self.window - self.sums(way.behind), 0)
+        window = np.minimum(hideable(summed, self.counts), window)
+        waits: Ints = left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
+        return waits
+
+    def ends(self, levels: tuple[int, ...]) -> Ints:
+        """Ticks of each stage to sum the gradients of its copies of a table."""
+        return self.tables.summed_ends(levels, self._tied)
 
     def spread_out(self, values: Ints) -> Ints:
         """Return values of pairs of `loads_of_weights` as values of stages."""
         found: Ints = values[self.loads_of_weights[2]]
         return found
 
-    def recomputation(self, option: Option, flying: int, asked: np.ndarray) -> Recomputation:
+    def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
-        room, without = self._rooms(option)
-        plain = asked & (self._kept <= without // flying) if "none" in self.tables.kinds else np.zeros_like(asked)
+        option, room = way.option, self.rooms(way.option)
+        fits = self._kept <= most_kept(room, self._peak(option), flying)
+        plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
-        rows, columns = np.nonzero(asked & ~plain & self.valid & (room >= 0))
-        if len(rows) and self.tables.repeating:
-            stages = Stages(rows, rows + columns + 1, room[rows, columns], self._kept[rows, columns])
+        asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
+        if len(asking[0]) and self.tables.repeating and not self.puts_off:
+            stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)
-                added = repeats.added(rows, fewest)
-                better = added < ticks[rows, columns]
-                where = rows[better], columns[better]
+                added = repeats.added(way.again[at], stages, fewest)
+                better = added < ticks[asking]
+                where = tuple(each[better] for each in asking)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
         if "none" not in self.tables.kinds:
-            idle = asked & (self._able == 0) & (self._kept <= without // flying)
+            idle = asked & (self._able == 0) & fits
             ticks[idle] = 0
         return Recomputation(ticks, kind, count)
 
@@ -125,42 +180,49 @@ class GroupedBand:
         able = [each.able for each in self.tables.repeating]
         return self.sums(np.logical_or.reduce(able).astype(np.int64))
 
-    def _rooms(self, option: Option) -> tuple[Ints, Ints]:
-        """Return the quanta that the state of each stage leaves, and those left beside what is in use for a moment."""
-        ranks = self.tables.ranks(option.together)
+    def rooms(self, option: Option) -> Ints:
+        """Return the quanta that the state of each stage leaves, -1 where the optimizer's step leaves none."""
+        ranks, copies = self.tables.ranks(option.together), self.tables.copies
         key = ranks, option.zero
         if key not in self._states:
             if len(self._states) >= MOST_SHARDED:
                 self._states.clear()
-            copies = self.tables.copies
-            held = [
-                state(weights, copies, option.zero, degree)
-                for weights, degree in zip((self.dense, self.expert), ranks, strict=True)
-            ]
-            room = self.tables.capacity - held[0] - held[1]
-            self._states[key] = room, np.where(self.valid, room - self._moment(option), -1)
+            parts = zip((self.dense, self.expert), ranks, strict=True)
+            held = sum(state(weights, copies, option.zero, degree) for weights, degree in parts)
+            room = self.tables.capacity - held
+            stepping = copies.stepped * self.tables.stepped_on(ranks, option.zero, self.dense, self.expert)
+            self._states[key] = np.where(self.valid & (stepping <= room), room, -1)
         return self._states[key]
 
-    def _moment(self, option: Option) -> Ints:
-        """Quanta in use for a moment in each stage without recomputation."""
+    def _peak(self, option: Option) -> Ints:
+        """Quanta that the backward pass of a microbatch needs at its peak in each stage, without recomputation."""
         ranks = self.tables.ranks(option.together)
         key = option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._most:
-            self._most[key] = self._largest(self.tables.working + self.tables.whole(ranks, option.zero))
+            moment = self.tables.working + self.tables.whole(ranks, option.zero)
+            kept = self.tables.activations
+            most = self._peaks(np.zeros_like(kept), moment) + self._kept if self.puts_off else None
+            self._most[key] = self._peaks(kept, moment) if most is None else most
         return self._most[key]
 
-    def _repeating(self, at: int, option: Option) -> Repeats:
+    def _peaks(self, kept: Ints, moment: Ints) -> Ints:
+        return Peaks(kept, moment).most(self.first, self.reached)
+
+    def _repeating(self, at: int, option: Option) -> Fewest:
         ranks = self.tables.ranks(option.together)
         key = at, option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._repeats:
             tables, whole = self.tables, self.tables.whole(ranks, option.zero)
-            self._repeats[key] = Repeats(tables.repeating[at], tables.activations, tables.working + whole, whole)
+            moment = tables.working + whole
+            self._repeats[key] = self._repeats_of(tables.repeating[at], tables.activations, moment, whole)
         return self._repeats[key]
+
+    def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> Fewest:
+        return Repeats(repeating, kept, moment, whole, self.tables.problem.choices.recomputed)
 
     def least_need(self, option: Option, flying: int) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""
-        room = self._rooms(option)[0]
-        fits: np.ndarray = self.valid & (self._least_kept <= room // flying)
+        fits: np.ndarray = self.valid & (self._least_kept <= self.rooms(option) // flying)
         return fits
 
     @cached_property

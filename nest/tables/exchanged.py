@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Exchange
+from nest.cost.exchanges import EACH_MICROBATCH, ZeroExchanges, each_iteration
+from nest.cost.overlap import MILLION
+from nest.problem import HELD
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
 from nest.units import Floats, Ints
 
-PLAIN, SCATTERING = (0, 1), (2, 3)
-"""ZeRO types that exchange gradients once per iteration, and for each microbatch."""
+PLAIN, SCATTERING = (0, 1, HELD), (2, 3)
+"""Types that exchange gradients once per iteration, and for each microbatch."""
 
 
 class Exchanged(NamedTuple):
@@ -26,10 +28,13 @@ class Exchanged(NamedTuple):
         parts of them each takes its part at least.
     extra
         For each microbatch, if all stages scatter gradients.
+    step
+        The optimizer's step, likewise.
     """
 
     sync: Floats
     extra: Floats
+    step: Floats
 
 
 def exchanged_anywhere(
@@ -43,21 +48,34 @@ def exchanged_anywhere(
     """
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
-    sync, extra = np.zeros(len(stages)), np.zeros(len(stages))
+    sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
     inside = variant.context * variant.expert, variant.context
-    for own, (weights, ranks) in enumerate(zip((tables.dense, tables.expert), inside, strict=True)):
+    for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
-        sync += _fastest_s(tables, EACH_ITERATION, PLAIN, (group, apart), size) * (per_second * tables.sync_left)
+        sync += _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
+        step += size * tables.problem.training.step_s_per_byte / (group if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
-            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size) * per_second
-    return Exchanged(sync, extra)
+            extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
+    sync *= tables.problem.preset.sync_factor
+    return Exchanged(_left(tables, sync * per_second), _left(tables, extra * per_second), step * per_second)
+
+
+def _left(tables: GroupedTables, ticks: Floats) -> Floats:
+    """Return what is left of exchanges at least, of all stages together.
+
+    A stage hides no more than a part of its exchanges, and than of its passes, and neither do all: what a stage hides
+    behind passes that it repeats, these take themselves.
+    """
+    gained = tables.hidden / MILLION
+    least: Floats = np.maximum(ticks * (1 - gained), ticks - gained * float(tables.work.sum()))
+    return least
 
 
 def _fastest_s(
     tables: GroupedTables,
-    by_type: Mapping[int, tuple[Exchange, ...]],
+    by_type: ZeroExchanges,
     zeros: tuple[int, ...],
     group: tuple[Ints, Ints],
     size: float,
@@ -81,27 +99,35 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     """Return bounds for stages with these holders of their weights, which shard in one of some ways.
 
     Times are concave in bytes, so that a part takes at least its part of the whole. A type that scatters gradients for
-    each microbatch stands for type 1 over the same groups, see `SumBounds.objective`.
+    each microbatch is taken to scatter them once per iteration over the same groups, see `SumBounds.objective`.
     """
-    known, ways, sync, extra = list(holders), list(options), 0, 0
-    plain = {(tables.shares(each, way.together), min(way.zero, 1)) for each in known for way in ways}
-    scattering = {(tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero >= 2}
-    for own, weights in enumerate((tables.dense, tables.expert)):
+    known, ways, sync, extra, step = list(holders), list(options), 0, 0, 0.0
+    plain = {(tables.shares(each, way.together), way.zero if way.zero < 2 else HELD) for each in known for way in ways}
+    scattering = {
+        (tables.shares(each, way.together), way.zero) for each in known for way in ways if way.zero in SCATTERING
+    }
+    for own, weights in enumerate((tables.least_dense, tables.expert)):
         whole = weights.sum(keepdims=True)
         sync += min(int(tables.sync_of(shares, zero, own, whole)[0]) for shares, zero in plain)
-        if scattering and all(way.zero >= 2 for way in ways):
+        if scattering and all(way.zero in SCATTERING for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
-    return Exchanged(np.array([float(sync)]), np.array([float(extra)]))
+        ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
+        step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte
+    step *= tables.scale.time.ticks_per_s
+    once, each = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
+    return Exchanged(once, each, np.array([step]))
 
 
 def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
     """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
 
     The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
-    each be rounded down.
+    each be rounded down. The time to launch is left out: all bytes of a layer share it.
+    Where computation hides them, what it loses to them is left.
     """
     ranks, ticks = tables.ranks(option.together), np.zeros(tables.layers)
     for weights, count, rates in zip((tables.dense, tables.expert), ranks, tables.least_rates, strict=True):
         ticks += weights * (rates[option.zero] * (count - 1) / count)
+    ticks *= 1 - tables.hidden / MILLION
     least: Ints = np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
     return least

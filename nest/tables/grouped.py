@@ -8,19 +8,28 @@ how the ranks that hold copies of the stage's weights are spread.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nest.constraints import Filters
-from nest.cost.exchanges import EACH_ITERATION, EACH_MICROBATCH, Part, axis_group, sync_left
+from nest.cost.exchanges import (
+    EACH_MICROBATCH,
+    GATHERS,
+    Exchange,
+    Part,
+    ZeroExchanges,
+    axis_group,
+    sums,
+)
 from nest.cost.groups import Spread
-from nest.cost.memory import state, whole_for_a_moment
+from nest.cost.memory import state, stepped_on, whole_for_a_moment
+from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
 from nest.cost.schedules import Schedule, in_flight
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.presets import Arrangement, ScheduleName
-from nest.problem import Problem, Variant
+from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
 from nest.tables.sums import prefix
@@ -41,10 +50,13 @@ class Site(NamedTuple):
         Levels of its boundaries, in all replicas.
     holders
         Where its replicas are.
+    ends
+        Levels that join the first stage of a replica to the last, in all replicas.
     """
 
     pairs: tuple[Pair, ...]
     holders: Holders
+    ends: tuple[int, ...]
 
 
 class GroupedTables:
@@ -59,10 +71,14 @@ class GroupedTables:
 
     Attributes
     ----------
-    work
-        Ticks of each layer in a stage without sharding and recomputation, collectives included.
+    forward, backward, work
+        Ticks of each layer's passes, and of both, without sharding and recomputation, collectives included.
+    hidden
+        Millionths of exchanges that computation hides, see `nest.cost.overlap`.
     dense, expert, activations, working
         Quanta of each layer without recomputation.
+    tied, table
+        Quanta of dense weights that are a copy of those of the layer in this place.
     kinds, repeating
         What a stage may recompute, and what layers take then.
     devices, capacity
@@ -79,12 +95,14 @@ class GroupedTables:
         self.dense = self._quanta([layer.parameter_bytes for layer in layers]) - self.expert
         self.activations = self._quanta([layer.activation_bytes for layer in layers])
         self.working = self._quanta([layer.working_bytes for layer in layers])
+        self.tied, self.table = self._quanta([layer.tied_bytes for layer in layers]), self.graph.table_place
         self.filters, self.copies = Filters(problem), training.held
         self.devices = self.filters.devices
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
         self.microbatches = problem.microbatches(variant)
-        self.work = self._passes()
+        self.forward, self.backward = self._passes("forward"), self._passes("backward")
+        self.work, self.hidden = self.forward + self.backward, hidden_millionths(training)
         self.kinds = problem.recomputes(variant)
         self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
         self._hops: dict[int, Ints] = {}
@@ -96,10 +114,12 @@ class GroupedTables:
         """Return byte counts in quanta as floating-point bytes."""
         return sizes / self.scale.quanta_per_byte
 
-    def _passes(self) -> Ints:
+    def _passes(self, when: Literal["forward", "backward"]) -> Ints:
         layers = self.graph.layers
-        both = self._ticks([layer.forward_s for layer in layers]) + self._ticks([layer.backward_s for layer in layers])
-        return both + self._collectives([layer.collectives for layer in layers])
+        own = self._ticks([layer.forward_s if when == "forward" else layer.backward_s for layer in layers])
+        return own + self._collectives(
+            [tuple(each for each in layer.collectives if each.when == when) for layer in layers]
+        )
 
     def _ticks(self, seconds: list[float]) -> Ints:
         return self.scale.time.ticks_array(np.array(seconds))
@@ -107,13 +127,6 @@ class GroupedTables:
     def _collectives(self, sets: list[tuple[Collective, ...]]) -> Ints:
         known = {each: sum(map(self._inside, each)) for each in set(sets)}
         return np.array([known[each] for each in sets], dtype=np.int64)
-
-    @cached_property
-    def forward(self) -> Ints:
-        """Ticks of the forward pass of each layer, collectives included."""
-        layers = self.graph.layers
-        sets = [tuple(each for each in layer.collectives if each.when == "forward") for layer in layers]
-        return self._ticks([layer.forward_s for layer in layers]) + self._collectives(sets)
 
     @cached_property
     def weight(self) -> Ints:
@@ -138,9 +151,25 @@ class GroupedTables:
         group = self.sharing.axis(*axis_group(self.variant, collective.axis))
         return self.scale.time.ticks(self.exchanges.exposed_s(collective, group))
 
+    @property
+    def cuts(self) -> int:
+        """How many cuts there are, from that before the first layer to that after the last."""
+        return self.layers + 1
+
+    def by_cut(self, values: Ints) -> Ints:
+        """Return the sum of a value of the layers before each cut."""
+        return prefix(values)
+
+    def between(self, first: int, end: int) -> Ints:
+        """Return the places of the layers between two cuts, ascending."""
+        return np.arange(first, end)
+
     @cached_property
     def alive(self) -> Ints:
-        """Quanta of the tensors alive across each cut, from that before the first layer to that after the last."""
+        """Quanta of the tensors alive across each cut."""
+        return self._alive()
+
+    def _alive(self) -> Ints:
         sizes = [quanta(edge.bytes, self.scale.quanta_per_byte) for edge in self.graph.edges]
         change = np.zeros(self.layers + 1, dtype=np.int64)
         sent: dict[int, list[tuple[int, int]]] = {}
@@ -157,10 +186,10 @@ class GroupedTables:
     def hops(self, level: int) -> Ints:
         """Ticks of the transfer across a boundary of a level at each cut; nothing where there is no boundary."""
         if level not in self._hops:
-            ticks = np.zeros(self.layers + 1, dtype=np.int64)
+            ticks = np.zeros(self.cuts, dtype=np.int64)
             if level != NO_BOUNDARY:
-                seconds = self.exchanges.hop_s(level, self.bytes_of(self.alive))
-                ticks[1:-1] = self.scale.time.ticks_array(seconds)[1:-1]
+                crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
+                ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)
             self._hops[level] = ticks
         return self._hops[level]
 
@@ -168,10 +197,10 @@ class GroupedTables:
         """Return how many ranks hold copies in so many replicas."""
         return Ranks(*self.problem.copy_ranks(self.variant, together))
 
-    def options(self, replicas: int) -> tuple[Option, ...]:
-        """Return how a stage may shard, the fastest types of load first, the largest groups of each first."""
-        groups = self.problem.shard_groups(self.variant, replicas)
-        types = sorted(self.problem.choices.zero)
+    def options(self, replicas: int, stages: int) -> tuple[Option, ...]:
+        """Return how each of so many stages may shard, the largest groups of each type first."""
+        groups, training = self.problem.shard_groups(self.variant, replicas), self.problem.training
+        types = [exchanging_type(zero, stages, training) for zero in sorted(self.problem.choices.zero)]
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
     def sites(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Site, ...]:
@@ -185,7 +214,10 @@ class GroupedTables:
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
         places = (first % self.problem.cluster.period).tolist()
-        return tuple(Site(seen, Holders(place, stride, replicas)) for seen, place in zip(pairs, places, strict=True))
+        ends = tuple(sorted(set(self.problem.cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
+        return tuple(
+            Site(seen, Holders(place, stride, replicas), ends) for seen, place in zip(pairs, places, strict=True)
+        )
 
     def places(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Ints, int]:
         """Return where the stages of replica 0 start, and the stride of the replicas."""
@@ -197,17 +229,17 @@ class GroupedTables:
         """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""
         return self.sharing.shares(self.variant, holders, together)
 
-    def extra(self, shares: Shares, zero: int) -> Ints:
-        """Ticks that a ZeRO type adds to each layer for each microbatch."""
-        return self.extra_of(shares, zero, 0) + self.extra_of(shares, zero, 1)
+    def of_layers(self, by_type: ZeroExchanges, shares: Shares, zero: int) -> Ints:
+        """Ticks that a ZeRO type exchanges of each layer, whether they are hidden or not."""
+        return self._of_layers(by_type, shares, zero, 0) + self._of_layers(by_type, shares, zero, 1)
 
     def extra_of(self, shares: Shares, zero: int, part: int) -> Ints:
-        """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
+        """Return them for each microbatch, of dense weights (part 0) or of the experts' (part 1) alone."""
+        return self._of_layers(EACH_MICROBATCH, shares, zero, part)
+
+    def _of_layers(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int) -> Ints:
         values, place = self._distinct[part]
-        ticks = np.zeros_like(values)
-        for kind, what in EACH_MICROBATCH[zero]:
-            ticks += self._slowest(kind, shares.parts[part].within, self.bytes_of(values * self.times(what)))
-        return ticks[place]
+        return self._exchanged(by_type[zero], shares.parts[part].within, values)[place]
 
     @cached_property
     def _distinct(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
@@ -219,51 +251,72 @@ class GroupedTables:
     def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
         """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
 
-        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes.
+        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes,
+        but for the time to launch, which does not grow with the bytes.
         """
-        found, pair = [], np.array([2])
-        size = self.scale.time.ticks_per_s / self.scale.quanta_per_byte
+        found = []
         for inside in self.ranks(1):
             apart = np.array([self.variant.tensor if inside > 1 else self.width])
             rates = {
-                zero: 2
-                * sum(
-                    self.times(part) * float(self.exchanges.least_per_byte_s(kind, pair, apart)[0])
-                    for kind, part in each
-                )
+                zero: 2 * sum(self._least_rate(kind, part, apart) for kind, part in each)
                 for zero, each in EACH_MICROBATCH.items()
             }
-            found.append({zero: rate * size for zero, rate in rates.items()})
+            found.append({zero: rate * self.scale.time.ticks_per_s for zero, rate in rates.items()})
         return found[0], found[1]
 
-    def sync(self, shares: Shares, zero: int, dense: Ints, expert: Ints) -> Ints:
-        """Ticks to synchronise stages of so many quanta of weights, once per iteration."""
-        return self.sync_of(shares, zero, 0, dense) + self.sync_of(shares, zero, 1, expert)
+    def _least_rate(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
+        rate = float(self.exchanges.least_rate(kind, np.array([2]), apart)[0])
+        return rate * self.times(part) / self.scale.quanta_per_byte
 
-    def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
-        """Return the same of dense weights (part 0) or of the experts' (part 1) alone."""
-        ticks, groups = np.zeros_like(weights), shares.parts[part]
-        for kind, what in EACH_ITERATION[zero]:
-            ticks += self._slowest(kind, groups.within, self.bytes_of(weights * self.times(what)), self.sync_left)
-        if groups.across:
-            shard = self.bytes_of(weights * self.times("gradients")) / shares.ranks[part]
-            ticks += self._slowest("all-reduce", groups.across, shard, self.sync_left)
+    def _exchanged(
+        self, exchanges: tuple[Exchange, ...], groups: tuple[Spread, ...], weights: Ints, factor: float = 1.0
+    ) -> Ints:
+        ticks = np.zeros_like(weights)
+        for kind, what in exchanges:
+            ticks += self._slowest(kind, groups, self.bytes_of(weights) * self.times(what), factor)
         return ticks
 
-    def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, left: float = 1.0) -> Ints:
+    def sync_of(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks of exchanges once per iteration, as if nothing hid them, of so many quanta of weights of one part."""
+        return self.summed(shares, zero, part, weights) + self.once(GATHERS, shares, zero, part, weights)
+
+    def once(self, by_type: ZeroExchanges, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks of some of the exchanges once per iteration."""
+        return self._exchanged(by_type[zero], shares.parts[part].within, weights, self.problem.preset.sync_factor)
+
+    def summed(self, shares: Shares, zero: int, part: int, weights: Ints) -> Ints:
+        """Ticks to sum gradients once per iteration, between groups that each share the weights as well."""
+        ticks, across = self.once(sums(self.problem.training), shares, zero, part, weights), shares.parts[part].across
+        if across:
+            shard = self.bytes_of(weights) * self.times("gradients") / shares.ranks[part]
+            ticks += self._slowest("all-reduce", across, shard, self.problem.preset.sync_factor)
+        return ticks
+
+    def summed_ends(self, levels: tuple[int, ...], tied: Ints) -> Ints:
+        """Ticks to sum the gradients of so many quanta between first and last stage, in the slowest replica."""
+        sizes = self.bytes_of(tied) * self.times("gradients")
+        factor = self.problem.preset.sync_factor
+        each = [self.scale.time.ticks_array(self.exchanges.ends_s(level, sizes) * factor) for level in levels]
+        return np.maximum.reduce(each) if each else np.zeros_like(tied)
+
+    def step(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
+        """Ticks of the optimizer's step of stages of so many quanta of weights."""
+        seconds = self.bytes_of(self.stepped_on(ranks, zero, dense, expert)) * self.problem.training.step_s_per_byte
+        return self.scale.time.ticks_array(seconds)
+
+    def stepped_on(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
+        """Quanta of weights whose state a device holds, of so many."""
+        return stepped_on(dense, zero, ranks.dense) + stepped_on(expert, zero, ranks.expert)
+
+    def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, factor: float) -> Ints:
         """Return the ticks that the slowest of some groups takes to exchange so many bytes."""
         seconds = [self.exchanges.seconds(kind, group, sizes) for group in groups]
         slowest = seconds[0] if len(seconds) == 1 else np.maximum.reduce(seconds)
-        return self.scale.time.ticks_array(slowest * left)
+        return self.scale.time.ticks_array(slowest * factor)
 
-    @property
-    def sync_left(self) -> float:
-        """Part of the synchronisation that an iteration waits for."""
-        return sync_left(self.problem)
-
-    def times(self, part: Part) -> int:
+    def times(self, part: Part) -> float:
         """Return how many bytes are exchanged for each byte of weights."""
-        return self.copies.gradients if part == "gradients" else 1
+        return self.copies.summed if part == "gradients" else self.copies.gathered
 
     def flying(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> int:
         """Return how many microbatches the ``from_end``-th stage from the end has in flight.
@@ -289,7 +342,7 @@ class GroupedTables:
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
             for weights, inside in zip(
-                (self.dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
+                (self.least_dense, self.expert), self.problem.copy_ranks(self.variant, 1), strict=True
             ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
@@ -299,10 +352,15 @@ class GroupedTables:
 
     def least_state(self, option: Option) -> Ints:
         """Quanta that each layer adds to a stage's state at least: a sum is rounded up once, and not for each layer."""
-        parts = zip((self.dense, self.expert), self.ranks(option.together), strict=True)
+        parts = zip((self.least_dense, self.expert), self.ranks(option.together), strict=True)
         dense, expert = (state(weights, self.copies, option.zero, degree) for weights, degree in parts)
-        least: Ints = np.maximum(dense + expert - (2 if option.zero else 0), 0)
+        least: Ints = np.maximum(dense + expert - (4 if option.zero else 0), 0)
         return least
+
+    @cached_property
+    def least_dense(self) -> Ints:
+        """Quanta of dense weights that each layer adds to a stage at least."""
+        return self.dense - self.tied
 
     @cached_property
     def least_kept(self) -> Ints:
@@ -325,7 +383,10 @@ class GroupedTables:
         )
         ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
         least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
-        return held + self.whole(ranks, option.zero) + least
+        peak = self.whole(ranks, option.zero) + least
+        stepping = copies.stepped * self.stepped_on(ranks, option.zero, self.dense, self.expert)
+        need: Ints = held + np.maximum(peak, stepping)
+        return need
 
     def deepest_within(self, load: int) -> int:
         """Most layers that a stage of at most ``load`` ticks can hold."""

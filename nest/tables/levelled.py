@@ -165,6 +165,8 @@ class Band:
 
     Attributes
     ----------
+    first, end
+        First layer and end of each stage.
     valid, inner
         Whether the stage ends within the model; before its last layer.
     parameters
@@ -174,7 +176,7 @@ class Band:
     def __init__(self, tables: VariantTables, depth: int) -> None:
         self.tables, self.depth = tables, depth
         rows, columns = np.arange(tables.layers)[:, None], np.arange(depth)[None, :]
-        self.end = rows + columns + 1
+        self.first, self.end = rows, rows + columns + 1
         self.valid = self.end <= tables.layers
         self.inner = self.end < tables.layers
         self._end = np.minimum(self.end, tables.layers)

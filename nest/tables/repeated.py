@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from nest.graph import Again
+from nest.problem import Allowed
 from nest.tables.sums import prefix
 from nest.units import NEVER, Ints
 
@@ -35,6 +36,45 @@ class RangeMost:
         return np.where(end > first, found, 0)
 
 
+class Peaks:
+    """The most that the backward pass of one microbatch needs in a run of layers.
+
+    When it comes to a layer, the microbatch has freed what the layers behind it kept, and the layer has its bytes in
+    use for a moment.
+
+    Parameters
+    ----------
+    kept, moment
+        Quanta that each layer keeps of a microbatch, and has in use for a moment.
+    """
+
+    def __init__(self, kept: Ints, moment: Ints) -> None:
+        self._sums = prefix(kept)
+        self._most = RangeMost(self._sums[1:] + moment)
+
+    def kept(self, first: Ints, end: Ints) -> Ints:
+        """Return what the layers of each run ``[first, end)`` keep of a microbatch."""
+        found: Ints = self._sums[end] - self._sums[first]
+        return found
+
+    def most(self, first: Ints, end: Ints) -> Ints:
+        """Return the peak of each run, 0 or less of an empty one."""
+        found: Ints = self._most.most(first, end) - self._sums[first]
+        return found
+
+
+def most_kept(room: Ints, peak: Ints, flying: int) -> Ints:
+    """Return how much a microbatch may keep of a stage, so that it fits with so many in flight; -1 where it cannot.
+
+    Parameters
+    ----------
+    room, peak
+        Quanta that the state leaves, and that the microbatch needs of which the backward pass runs.
+    """
+    free = room - peak
+    return np.where(free < 0, -1, free // (flying - 1) if flying > 1 else NEVER)
+
+
 class Repeating(NamedTuple):
     """What the layers of a variant take where they recompute in one way.
 
@@ -57,12 +97,12 @@ class Repeating(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Some stages ``[first, end)``, one in each entry.
+    """Some stages, one in each entry.
 
     Parameters
     ----------
     first, end
-        Layers.
+        The cuts before and behind them.
     room
         Quanta that weights, gradients and optimizer leave.
     kept
@@ -79,8 +119,46 @@ class Stages:
         return Stages(self.first[chosen], self.end[chosen], self.room[chosen], self.kept[chosen])
 
 
+class Fewest(Protocol):
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard."""
+
+    def fewest(self, stages: Stages, flying: int) -> Ints:
+        """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
+
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
+        """Return the ticks that so many layers of stages add, `NEVER` for none.
+
+        Parameters
+        ----------
+        ticks
+            Sums of those of the first 0, 1, ... layers that can recompute.
+        """
+
+
+def following(most: int, allowed: Allowed) -> Ints:
+    """Return for each number of layers the first one from it on that is allowed, `NEVER` for none."""
+    numbers = np.arange(most + 1, dtype=np.int64)
+    if allowed is None:
+        return numbers
+    ordered = np.array([*sorted(allowed), NEVER], dtype=np.int64)
+    found: Ints = ordered[np.searchsorted(ordered[:-1], numbers)]
+    return found
+
+
+def first_allowed(following: Ints, count: Ints, able: Ints) -> Ints:
+    """Return the first number from one on that a stage with so many able layers may have, a larger one for none.
+
+    Parameters
+    ----------
+    following
+        As `following` returns it.
+    """
+    found = following[np.minimum(count, len(following) - 1)]
+    return np.where((count <= able) & (found < NEVER), np.minimum(found, able), able + 1)
+
+
 class Repeats:
-    """Finds the fewest layers that have to recompute, for one kind and one way to shard.
+    """Finds the fewest layers that have to recompute, for one kind and one way to shard, in runs of layers.
 
     Parameters
     ----------
@@ -90,6 +168,8 @@ class Repeats:
         Quanta that each layer keeps of a microbatch, and has in use for a moment, without recomputation.
     whole
         Quanta among the latter that are there in either case: of weights and gradients that are whole for a moment.
+    allowed
+        Numbers of layers that may recompute; None for all. A stage in which fewer can may have all of them do so.
 
     Notes
     -----
@@ -100,44 +180,53 @@ class Repeats:
     use for a moment, no stage fits. From there on each number is tried.
     """
 
-    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> None:
+    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints, allowed: Allowed = None) -> None:
         self.able = np.flatnonzero(repeating.able)
         self.before = prefix(repeating.able.astype(np.int64))
-        self.ticks = prefix(repeating.ticks[self.able])
         self.freed = prefix((kept - repeating.kept)[self.able])
         self.most_freed = np.maximum.accumulate(self.freed)
-        again = np.where(repeating.able, repeating.working + whole, moment)
-        self._again, self._plain, self._least = map(RangeMost, (again, moment, np.minimum(again, moment)))
+        again = repeating.working + whole
+        self._last = np.minimum(again, moment)
+        self._again, self._plain = Peaks(repeating.kept, again), Peaks(kept, moment)
+        self._least = Peaks(np.minimum(repeating.kept, kept), self._last)
+        self._following = following(len(self.able), allowed)
 
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
         fewest = np.zeros(len(stages.first), dtype=np.int64)
         begin, able = self._begin(stages, flying)
-        left = np.flatnonzero(begin <= able)
-        rows, count, most = stages.pick(left), begin[left], able[left]
+        count = self._allowed(begin, able)
+        left = np.flatnonzero(count <= able)
+        rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
             fits = self._fits(rows, count, flying)
             fewest[left[fits]] = count[fits]
-            more = ~fits & (count < most)
-            left, rows, count, most = left[more], rows.pick(more), count[more] + 1, most[more]
+            count = self._allowed(count + 1, most)
+            more = ~fits & (count <= most)
+            left, rows, count, most = left[more], rows.pick(more), count[more], most[more]
         return fewest
+
+    def _allowed(self, count: Ints, able: Ints) -> Ints:
+        return first_allowed(self._following, count, able)
 
     def _begin(self, stages: Stages, flying: int) -> tuple[Ints, Ints]:
         """Return a number of layers below which no stage fits, and how many there are that can recompute."""
         before = self.before[stages.first]
-        room = (stages.room - self._least.most(stages.first, stages.end)) // flying
-        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - room)
+        most = most_kept(stages.room, self._least.most(stages.first, stages.end), flying)
+        most = np.minimum(most, (stages.room - self._last[stages.end - 1]) // flying)
+        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - most)
         return np.maximum(needed - before, 1), self.before[stages.end] - before
 
     def _fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
         before = self.before[stages.first]
         split = self.able[before + count - 1] + 1
-        moment = np.maximum(self._again.most(stages.first, split), self._plain.most(split, stages.end))
+        behind = self._again.kept(stages.first, split) + self._plain.most(split, stages.end)
+        peak = np.maximum(self._again.most(stages.first, split), behind)
         kept = stages.kept - (self.freed[before + count] - self.freed[before])
-        fits: np.ndarray = kept <= (stages.room - moment) // flying
+        fits: np.ndarray = kept <= most_kept(stages.room, peak, flying)
         return fits
 
-    def added(self, first: Ints, count: Ints) -> Ints:
+    def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
         """Return the ticks that so many layers of stages add, `NEVER` for none."""
-        before = self.before[first]
-        return np.where(count > 0, self.ticks[before + count] - self.ticks[before], NEVER)
+        before = self.before[stages.first]
+        return np.where(count > 0, ticks[before + count] - ticks[before], NEVER)

@@ -9,6 +9,9 @@ from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale, scale_of
 from nest.errors import OutOfScope
 from nest.problem import Problem, Variant
+from nest.tables.banded import GroupedBand
+from nest.tables.branched import BranchedBand, BranchedTables
+from nest.tables.family import Family
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
@@ -18,10 +21,14 @@ class Tables:
     """Tables of every allowed variant of a problem, built when asked for."""
 
     def __init__(self, problem: Problem, scale: Scale) -> None:
+        if problem.cluster.undecided:
+            what = "it is to be chosen what the links of a level are, and tables are of one choice"
+            raise OutOfScope("cluster", what, "ask for the tables of Problem.built")
         self.problem = problem
         self.scale = scale
         self.filters = Filters(problem)
         self._made: dict[Variant, GroupedTables] = {}
+        self._families: dict[tuple[int, ...], Family] = {}
 
     @classmethod
     def of(cls, problem: Problem) -> Tables:
@@ -61,11 +68,38 @@ class Tables:
         return tuple(variant for variant in nested if variant.width <= self.filters.devices)
 
     def of_variant(self, variant: Variant) -> GroupedTables:
-        """Return the tables of one of the `fitting` variants."""
+        """Return the tables of one of the `fitting` variants.
+
+        Raises
+        ------
+        TooManyStages
+            If its layers branch so much that their stages are too many.
+        """
         if variant not in self._made:
-            self._made[variant] = GroupedTables(self.problem, self.scale, variant, self._sharing)
+            self._made[variant] = self._grouped(variant)
         return self._made[variant]
+
+    def uncut(self, variant: Variant) -> GroupedTables:
+        """Return tables of one of the `fitting` variants in which layers that branch count in the order given.
+
+        What they say of cuts does not hold for all plans, what they say of layers does.
+        """
+        return GroupedTables(self.problem, self.scale, variant, self._sharing)
+
+    def _grouped(self, variant: Variant) -> GroupedTables:
+        graph = self.problem.graphs[variant]
+        if graph.unordered_pair is None:
+            return self.uncut(variant)
+        if graph.before not in self._families:
+            self._families[graph.before] = Family.of(graph.before)
+        return BranchedTables(self.problem, self.scale, variant, self._sharing, self._families[graph.before])
 
     @cached_property
     def _sharing(self) -> Sharing:
         return Sharing(Exchanges(self.problem))
+
+
+def band_of(tables: GroupedTables, depth: int, *, puts_off: bool = False) -> GroupedBand:
+    """Return tables of the stages of at most so many layers; see `GroupedBand` for schedules that put passes off."""
+    made = BranchedBand if isinstance(tables, BranchedTables) else GroupedBand
+    return made(tables, depth, puts_off=puts_off)

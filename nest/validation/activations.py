@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nest.costing import Position, Recompute, Setting, StageMemory, layer_costs, recipe_named, stage_memory
+from nest.costing import Layout, Recompute, Setting, recipe_named
 from nest.costing.frameworks import MEGATRON_2022
-from nest.hardware import device_named
+from nest.hardware import cluster_named
+from nest.runs import Given, StageMemory, estimate
 from nest.validation.compare import compare
 from nest.validation.fact import Fact
 from nest.validation.figures import read_figures
@@ -64,9 +65,10 @@ class _FirstStage:
             dtype="fp16",
             framework=MEGATRON_2022,
         )
-        blocks = layer_costs(bare_gpt(layers // stages, hidden, heads), device_named("a100"), setting)["text"]
-        position = Position(0, stages, 10 * stages, virtual)
-        return stage_memory(blocks, [recompute] * len(blocks), position, recipe_named("mixed"))
+        model = bare_gpt(layers, hidden, heads)
+        layout = Layout(10 * stages * microbatch, 1, stages, virtual, recompute=recompute)
+        hardware = cluster_named(f"selene:{TENSOR * stages}")
+        return estimate(Given(model, hardware, setting, layout, recipe_named("mixed"))).memory[0]
 
 
 def _utilisations(rows: list[dict[str, str]]) -> Iterator[Fact]:

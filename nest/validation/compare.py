@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import correlation, mean
 
-from nest.costing import Estimate, estimate_iteration, network_of, placed
+from nest.runs import Estimate, Given, estimate
 from nest.validation.case import Case
 
 FEWEST_RANKED = 3
@@ -74,11 +74,7 @@ class Summary:
 
 def compare(case: Case) -> Comparison:
     """Return what the cost model says to a case."""
-    network = placed(network_of(case.hardware), case.setting, case.layout)
-    estimate = estimate_iteration(
-        case.model, case.hardware.device, case.setting, case.layout, recipe=case.recipe, network=network
-    )
-    return Comparison(case, estimate)
+    return Comparison(case, estimate(Given(case.model, case.hardware, case.setting, case.layout, case.recipe)))
 
 
 def summarise(errors: Iterable[float]) -> Summary | None:

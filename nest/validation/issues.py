@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nest.costing import Layout, Position, Recompute, Setting, layer_costs, recipe_named, stage_memory
+from nest.costing import Layout, Recompute, Setting, recipe_named
 from nest.costing.frameworks import TORCHTITAN
 from nest.families import Hyperparameters, from_hyperparameters
-from nest.hardware import cluster_named, device_named
+from nest.hardware import cluster_named
 from nest.validation.case import Case
 from nest.validation.compare import Comparison, compare
 from nest.validation.fact import Fact, left_out
@@ -101,9 +101,7 @@ def _amounts() -> Iterator[Fact]:
 
 def _states() -> Iterator[Fact]:
     """Yield parameters and optimizer state of Qwen-7B on 8 devices."""
-    setting = Setting(4096, 1, 8, sequence_parallel=True)
-    blocks = layer_costs(from_hyperparameters(QWEN_7B), device_named("a100"), setting)["text"]
-    found = stage_memory(blocks, ["none"] * len(blocks), Position(), recipe_named("mixed"))
+    (found,) = compare(_case(QWEN_7B, "dgx-a100", tensor=8)).estimate.memory
     for name, published, predicted in (("parameters", 1.92, found.weights), ("optimizer", 11.52, found.optimizer)):
         yield Fact(f"{AICB}: {name}", "", "memory", "B", published * GB, float(predicted))
 

@@ -95,6 +95,9 @@ def _kept(keys: Keys, chunks: int) -> dict[str, Stated]:
 
 def _spread(keys: Keys) -> dict[str, Stated]:
     """Return the ZeRO type, where something is spread or a flag of its own says that nothing is."""
+    instances = keys.whole("--num-distributed-optimizer-instances", least=1) or 1
+    if instances > 1:
+        keys.note(f"--num-distributed-optimizer-instances {instances}: read as one, over all ranks that hold copies")
     if is_given(keys, "--use-torch-fsdp2"):
         return {"zero": 3}
     if is_given(keys, "--use-megatron-fsdp") or is_given(keys, "--use-custom-fsdp"):

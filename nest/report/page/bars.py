@@ -17,7 +17,7 @@ LOADS: Mapping[str, str] = {
     "sharding": "ZeRO, each microbatch",
 }
 
-SPENT: Mapping[str, str] = {**LOADS, "bubble": "Pipeline bubble", "sync": "Gradient sync"}
+SPENT: Mapping[str, str] = {**LOADS, "bubble": "Pipeline bubble", "sync": "Gradient sync", "step": "Optimizer step"}
 
 MEMORY: Mapping[str, str] = {
     "weights": "Weights",
@@ -26,6 +26,7 @@ MEMORY: Mapping[str, str] = {
     "activations": "Activations",
     "working": "Working memory",
     "overhead": "Reserve",
+    "stepping": "Optimizer step",
 }
 
 _LABELLED = 0.06

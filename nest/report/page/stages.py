@@ -11,7 +11,7 @@ from nest.report.format import counted, duration, layer_range, level_name, numbe
 from nest.report.page.bars import LOADS, MEMORY, legend, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
-from nest.report.stage_table import groups, sharding_text
+from nest.report.stage_table import groups, recompute_text, sharding_text
 
 
 def stages_section(report: Reported) -> Html:
@@ -109,8 +109,8 @@ def _places(priced: PricedPlan, rows: list[range]) -> Iterator[list[Child]]:
             layer_range([name for stage in stages for name in stage.layers]),
             counted(len(stages[0].layers), "layer") + (" each" if len(stages) > 1 else ""),
             number_range(min(first), max(first) + stages[0].devices - 1),
-            stages[0].recompute,
-            sharding_text(stages[0].sharding),
+            recompute_text(priced.problem, priced.plan, stages[0]),
+            sharding_text(priced.problem, priced.plan, stages[0]),
             level_name(priced.problem.cluster, level[0]) if level else "-",
         ]
 

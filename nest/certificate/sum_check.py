@@ -1,0 +1,99 @@
+"""The claim that no plan takes less than a value, under the objective `sum`: put to every outer choice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from nest.certificate.choices import Undecided
+from nest.certificate.sum_boxes import Boxes
+from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, by_mean, by_memory, too_slow
+from nest.certificate.sum_stages import SumStages
+from nest.certificate.verdict import Closed, Verdict
+from nest.evaluate import evaluate
+from nest.plan import Plan
+from nest.problem import Variant
+from nest.tables import GroupedBand, GroupedTables, Tables
+
+
+def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
+    """Write down what rules outer choices out, and the first plan that takes less than the value.
+
+    Raises
+    ------
+    Undecided
+        After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
+        stages together: what is proven without it holds with it, but not the reverse.
+    """
+    claim = _Claim(tables, verdict, deadline)
+    counts = {variant: Counts.of(tables, variant) for variant in tables.fitting}
+    verdict.choices = sum(each.arranged(tables.problem) for each in counts.values())
+    left = {variant: claim.left(variant, each) for variant, each in counts.items()}
+    for variant, choices in left.items():
+        if choices and verdict.better is None:
+            claim.settle(tables.of_variant(variant), choices)
+    if claim.tied and verdict.better is None:
+        raise Undecided
+
+
+@dataclass
+class _Claim:
+    """What is put to the outer choices.
+
+    Attributes
+    ----------
+    tied
+        Whether some plan takes less and breaks a side constraint that ties stages together.
+    """
+
+    tables: Tables
+    verdict: Verdict
+    deadline: float | None
+    tied: bool = field(default=False, init=False)
+
+    def watch(self) -> None:
+        """Raise `Undecided` after the deadline."""
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
+            raise Undecided
+
+    def left(self, variant: Variant, counts: Counts) -> list[SumChoice]:
+        """Return the outer choices of a variant that neither mean nor memory nor side constraints rule out."""
+        self.watch()
+        problem, verdict = self.tables.problem, self.verdict
+        if too_slow(self.tables, variant, verdict.value):
+            verdict.by_mean += counts.arranged(problem)
+            return []
+        tables = self.tables.of_variant(variant)
+        found = [by_mean(tables, *counts.pairs(), verdict.value)]
+        found.append(by_memory(tables, found[-1], verdict.value))
+        found.append(admitted(tables, found[-1]))
+        fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
+        verdict.by_mean += counts.arranged(problem) - fast
+        verdict.by_memory += fast - fitting
+        verdict.choices -= fitting - kept
+        return apart(problem, variant, found[-1])
+
+    def settle(self, tables: GroupedTables, choices: list[SumChoice]) -> None:
+        """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
+        bands: dict[int, GroupedBand] = {}
+        for choice in choices:
+            self.watch()
+            depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
+            band = bands[depth] = bands.get(depth) or GroupedBand(tables, depth)
+            plan = Boxes(SumStages(band, choice), self.verdict.value, self.watch).better()
+            if plan is None:
+                self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
+                continue
+            if self.refutes(plan):
+                self.verdict.better = plan
+                return
+            self.tied = True
+
+    def refutes(self, plan: Plan) -> bool:
+        """Whether the judge lets a plan stand that takes less by the tables: it may break what ties stages together."""
+        judged, value = evaluate(self.tables.problem, plan), self.verdict.value
+        if judged.objective_ticks is None or judged.objective_ticks >= value:
+            raise AssertionError(f"a plan of {judged.objective_ticks} ticks takes less than {value} by the tables")
+        if not judged.legal and not self.tables.filters.coupling:
+            raise AssertionError(f"a plan that fits by the tables is illegal: {judged.violations}")
+        return judged.legal

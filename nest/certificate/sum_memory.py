@@ -1,0 +1,151 @@
+"""What the memory of a pipeline's first stages says about an outer choice under the objective `sum`.
+
+If no load is above a cap ``T``, the last ``j`` stages do no more than ``j T`` of the work. So a layer with more than
+that in it and behind it
+
+- is in one of the first ``S - j`` stages: those together hold at least the layers ``[0, u)`` of which this is so;
+- has ``min(m, j + 1)`` microbatches in flight or more (C11), with the largest ``j`` of which it is so.
+
+What these layers ask for when a backward pass begins, before anything is freed, beyond the memory of ``S - j`` devices,
+the *excess*, has to be spared, and that takes time:
+
+- Recomputation spares what a layer keeps of a microbatch, as often as it is in flight, ``min(m, S)`` times at most,
+  and takes the ticks of the layer.
+- ZeRO of types 2 and 3 spares parts of gradients and weights. Of ``n`` ranks each spares ``(n - 1) / n`` of them, and
+  such a part of what is sent for them has to come over its links for every microbatch, no faster than over the fastest.
+  Where computation hides that, it still loses the tax. Types 0 and 1 take no time in loads, nor does type 3 of a
+  pipeline that holds what it gathers; type 1 over all ranks asks for the least of them, but for weights that are held
+  with fewer bytes than they have.
+
+So the loads of the first ``S - j`` stages add up to the work of ``[0, u)`` and to the excess at the cheapest of these
+rates, and the largest is no less than their mean. Nor is the excess more than all that can be spared.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.cost.overlap import MILLION
+from nest.tables import GroupedTables, prefix
+from nest.tables.shares import Option
+from nest.units import LONGEST, Floats, Ints
+
+SCATTERING = (2, 3)
+"""Types of ZeRO that exchange for every microbatch."""
+
+SURE = 1 - 1e-9
+"""What sums are multiplied with that floating-point numbers may have made too large."""
+
+
+MANY = 2.0**60
+"""Bytes beside whose time that to launch is nothing."""
+
+ROUNDED = 3
+"""Ticks by which up to six exchanges of a layer, each rounded by itself, are shorter at most."""
+
+
+class Spared(NamedTuple):
+    """What memory costs at least.
+
+    Attributes
+    ----------
+    ticks
+        In the loads of all stages together beyond the work.
+    largest
+        Ticks of the largest load.
+    impossible
+        Where the layers do not fit.
+    """
+
+    ticks: Floats
+    largest: Floats
+    impossible: np.ndarray
+
+
+class Memory:
+    """The memory of a variant's layers.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    """
+
+    def __init__(self, tables: GroupedTables) -> None:
+        self.tables, self.types = tables, tables.problem.choices.zero
+        work = prefix(tables.work)
+        self.before, self.behind = work[1:].astype(np.float64), (work[-1] - work[:-1]).astype(np.float64)
+        plain, again = "none" in tables.kinds, tables.repeating
+        self.kept = tables.activations if plain else tables.least_kept
+        self.room = tables.capacity - int(np.minimum.reduce([tables.working, *(each.working for each in again)]).min())
+        freed = [(each, np.maximum(tables.activations - each.kept, 0)) for each in again if plain]
+        rates = [(each.ticks[spared > 0] / spared[spared > 0]).min(initial=np.inf) for each, spared in freed]
+        self.recompute = float(min(rates, default=np.inf))
+        self.sharding = min((_ticks_per_spared(tables, zero) for zero in self.types), default=np.inf)
+
+    def spared(self, stages: Ints, replicas: Ints, cap: Ints) -> Spared:
+        """Return the bounds of outer choices, whose loads are at most a cap."""
+        tables = self.tables
+        later = np.maximum(np.ceil(self.behind / np.maximum(cap, 1)[:, None] * SURE) - 1, 0)
+        flying = np.minimum(-(-tables.microbatches // replicas)[:, None], later + 1)
+        first = np.maximum(stages[:, None] - later, 1)
+        room = first * self.room
+        most, least = (
+            np.cumsum(held + flying * kept, axis=1) * SURE
+            for held, kept in ((self._held(replicas), self.kept), (tables.least_held(replicas), tables.least_kept))
+        )
+        in_flight = np.minimum(-(-tables.microbatches // replicas), stages)
+        rate = np.minimum(self.recompute / in_flight, self.sharding)
+        excess = np.maximum(most - room, 0)
+        ticks = np.zeros_like(excess)
+        np.multiply(excess, rate[:, None] * SURE, out=ticks, where=excess > 0)
+        ticks = np.maximum(ticks - ROUNDED * tables.layers, 0)
+        largest = ((self.before + ticks) / first * SURE).max(axis=1)
+        return Spared(ticks.max(axis=1), largest, ((least > room) | (later >= stages[:, None])).any(axis=1))
+
+    def _held(self, replicas: Ints) -> Floats:
+        """Return the quanta of weights, gradients and optimizer that take no time in loads: a row for each number."""
+        copies, parts = self.tables.copies, (self.tables.least_dense, self.tables.expert)
+        gathered = 3 in self.types and self.tables.problem.training.holds_gathered
+        whole = copies.gradients + (min(1, copies.gathered) if gathered else 1)
+        held = np.zeros((len(replicas), self.tables.layers))
+        for weights, inside in zip(parts, self.tables.problem.copy_ranks(self.tables.variant, 1), strict=True):
+            ranks = replicas[:, None] * inside if self.types & {1, 2, 3} else np.ones_like(replicas)[:, None]
+            held += weights * whole + weights * copies.optimizer / ranks
+        return held
+
+
+def least_extra(tables: GroupedTables, option: Option) -> Ints:
+    """Return ticks that an option adds to each layer at least, whatever its place: as if ranks were at their nearest.
+
+    The part that a rank does not keep is sent.
+    """
+    sent = sum(
+        weights * ((ranks - 1) / ranks)
+        for weights, ranks in zip((tables.dense, tables.expert), tables.ranks(option.together), strict=True)
+    )
+    ticks = np.floor(sent * (_ticks_per_quantum(tables, option.zero) * SURE)) - ROUNDED
+    least: Ints = np.clip(ticks, 0, float(LONGEST)).astype(np.int64)
+    return least
+
+
+def _ticks_per_spared(tables: GroupedTables, zero: int) -> float:
+    """Return the least ticks in loads for a quantum that a ZeRO type spares, infinite where it spares none so."""
+    spared = {2: tables.copies.gradients, 3: tables.copies.gradients + 1}.get(zero, 0)
+    return _ticks_per_quantum(tables, zero) / spared if spared else np.inf
+
+
+def _ticks_per_quantum(tables: GroupedTables, zero: int) -> float:
+    """Return the least ticks that a quantum of weights takes which a rank does not keep, for each microbatch.
+
+    Type 2 sends its gradient, type 3 also itself, twice, over a link between ranks that hold copies. The time to launch
+    does not grow with the bytes.
+    """
+    variant, pair = tables.variant, np.array([2])
+    apart = np.array([variant.tensor if variant.context * variant.expert > 1 else variant.width])
+    once, twice = (float(tables.exchanges.least_s("all-reduce", pair, apart, size)[0]) for size in (MANY, 2 * MANY))
+    sent = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]) / MANY
+    times = tables.times("gradients") + (2 * tables.times("weights") if zero == 3 else 0)
+    return (twice - once) * tables.scale.time.ticks_per_s * sent * times * (1 - tables.hidden / MILLION)

@@ -1,0 +1,174 @@
+"""What the stages of one outer choice take under the objective `sum`, each in the best way that keeps to caps."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.certificate.sum_choices import SumChoice
+from nest.certificate.sum_memory import SCATTERING, least_extra
+from nest.constraints import Outer, Run, Site
+from nest.plan import Plan, Stage, over_replicas
+from nest.tables import GroupedBand
+from nest.tables.grouped import Site as Seen
+from nest.tables.shares import Option, Shares
+from nest.tables.ways import ShardedWay
+from nest.units import NEVER, Ints
+
+
+class Way(NamedTuple):
+    """A way to shard the stages in one place.
+
+    Attributes
+    ----------
+    sharded
+        What it adds, and takes of layers.
+    own
+        Ticks that it adds to the load of each stage, recomputation apart.
+    waits
+        Ticks of the synchronisation of each stage.
+    room
+        Quanta that the state of each stage leaves.
+    """
+
+    sharded: ShardedWay
+    own: Ints
+    waits: Ints
+    room: Ints
+
+    def never_worse(self, other: Way, *, sync: bool) -> bool:
+        """Whether a stage fits in this way where it does in another, with no larger load, nor synchronisation.
+
+        Where it fits, it does with as few layers that recompute, and each of them adds no more.
+        """
+        mine, theirs = self.sharded, other.sharded
+        pairs = [(self.own, other.own), (other.room, self.room), (mine.whole, theirs.whole)]
+        pairs += [(self.waits, other.waits)] if sync else []
+        pairs += [(np.diff(one), np.diff(two)) for one, two in zip(mine.again, theirs.again, strict=True)]
+        return all(bool((less <= more).all()) for less, more in pairs)
+
+
+class Loads(NamedTuple):
+    """Stages by first layer and column, in the ways of the least load: `NEVER` where none keeps to the caps."""
+
+    load: Ints
+    sync: Ints
+    way: Ints
+
+
+class SumStages:
+    """The stages of an outer choice.
+
+    Parameters
+    ----------
+    band
+        Tables of stages deep enough for every load of interest.
+    choice
+        The outer choice.
+    """
+
+    def __init__(self, band: GroupedBand, choice: SumChoice) -> None:
+        self.band, self.choice, self.tables = band, choice, band.tables
+        tables = self.tables
+        self.starts, self.stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+        self.sites = tables.sites(choice.stages, choice.replicas, choice.arrangement)
+        self.options = tables.options(choice.replicas, choice.stages)
+        self.least_extra = [
+            band.sums(least_extra(tables, option)) if option.zero in SCATTERING else 0 for option in self.options
+        ]
+        self.ends = band.ends(self.sites[0].ends)
+        self.outer = Outer(tables.variant, choice.stages, choice.replicas)
+        self.run = Run(np.arange(tables.layers)[:, None], np.minimum(band.end, tables.layers))
+        self.by_run = tables.filters.run(tables.variant, self.run)
+        self._known: dict[tuple[Shares, int], Way] = {}
+
+    def loads(self, position: int, load: int, sync: int, wanted: np.ndarray) -> Loads:
+        """Return what the ``position``-th stages from the end take within caps on both, of those that are wanted.
+
+        Every way to shard is tried with the fastest recomputation with which the stage fits (C11), unless another that
+        was tried is never worse; without a cap on the synchronisation that does not count.
+        """
+        seen, flying = self.sites[-position], self.tables.flying(self.choice.replicas, position)
+        plain = self.band.work + self.band.hops(seen.pairs)
+        found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
+        wanted, tried = wanted & (plain <= load) & self._admitted(position), list[Way]()
+        for number in self._numbers(capped=sync < NEVER):
+            least = plain + self.least_extra[number]
+            if not (wanted & (least <= load) & (least <= found.load)).any():
+                continue
+            way = self._way(seen, self.options[number])
+            own, waits = plain + way.own, way.waits
+            asked = wanted & (own <= load) & (waits <= sync) & _better(own, waits, found)
+            if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
+                whole = own + self.band.recomputation(way.sharded, flying, asked).ticks
+                chosen = (whole <= load) & _better(whole, waits, found)
+                found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
+                tried.append(way)
+        return found
+
+    def _numbers(self, *, capped: bool) -> list[int]:
+        """Return which options to try: all of them where the synchronisation is capped."""
+        return list(range(len(self.options))) if capped else self._for_loads
+
+    @cached_property
+    def _for_loads(self) -> list[int]:
+        """The options of use where synchronisation does not count.
+
+        Of those that take no time in loads only such as leave some stage the most room; mostly it is type 1 over all.
+        """
+        scattering = [number for number, option in enumerate(self.options) if option.zero in SCATTERING]
+        light = [number for number in range(len(self.options)) if number not in scattering]
+        light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
+        kept, rooms = list[int](), list[Ints]()
+        for number in light:
+            room = self.band.rooms(self.options[number])
+            if not any((other >= room).all() for other in rooms):
+                kept.append(number)
+                rooms.append(room)
+        return sorted(kept + scattering)
+
+    def _admitted(self, position: int) -> np.ndarray:
+        """Return which stages there are that local side constraints admit."""
+        filters, stages, start = self.tables.filters, self.choice.stages, self.starts[-position]
+        by_stage = filters.stage(self.tables.variant, stages, position, self.run)
+        site = Site(position, np.full((1, 1), start), self.tables.width, self.stride)
+        masks = [self.by_run, by_stage, filters.place(self.outer, self.run, site)]
+        admitted: np.ndarray = np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
+        return admitted
+
+    def _way(self, seen: Seen, option: Option) -> Way:
+        shares = self.tables.shares(seen.holders, option.together)
+        if (shares, option.zero) not in self._known:
+            sharded = self.band.way(option, shares)
+            waits = self.band.waits(sharded) + self.ends
+            self._known[shares, option.zero] = Way(sharded, self.band.own(sharded), waits, self.band.rooms(option))
+        return self._known[shares, option.zero]
+
+    def plan(self, cuts: list[int], numbers: list[int]) -> Plan:
+        """Return the plan of stages that end where the next one begins; ``numbers`` are of their `options`."""
+        stages = tuple(map(self._stage, range(len(numbers)), cuts, cuts[1:], numbers))
+        return Plan(self.tables.variant, self.choice.replicas, self.stride, stages, self.choice.arrangement)
+
+    def _stage(self, at: int, first: int, end: int, number: int) -> Stage:
+        tables, option, asked = self.tables, self.options[number], np.zeros_like(self.band.valid)
+        asked[first, end - first - 1] = True
+        flying = tables.flying(self.choice.replicas, self.choice.stages - at)
+        way = self._way(self.sites[at], option).sharded
+        _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(way, flying, asked))
+        again = tables.repeating[kind - 1] if kind else None
+        every = again is None or count == again.able[first:end].sum()
+        return Stage(
+            tuple(layer.id for layer in tables.graph.layers[first:end]),
+            int(self.starts[at]),
+            tables.width,
+            "none" if again is None else again.kind,
+            over_replicas(min(option.zero, 3), tables.ranks(option.together).dense),
+            recomputed=None if every else count,
+        )
+
+
+def _better(load: Ints, sync: Ints, found: Loads) -> np.ndarray:
+    better: np.ndarray = (load < found.load) | ((load == found.load) & (sync < found.sync) & (load < NEVER))
+    return better

@@ -1,0 +1,297 @@
+"""Why a problem has no plan, which of its constraints clash, and the least change of each kind that helps.
+
+Every statement here is checked, not guessed: a conflict is minimal because each of its constraints was left out in turn
+and the rest had a plan, and a relaxation is the least because one unit less of it has none. Whether a plan exists is
+decided by memory, devices, choices and side constraints alone (rules C1 to C11). Without side constraints that takes
+milliseconds; with them, or where prices follow from the places of groups, each question is a search, and what the time
+did not suffice for is not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TypeAlias
+
+from nest.cost.scale import scale_of
+from nest.errors import InvalidProblem
+from nest.explain.questions import ASKING, Answer, Questions, decided_by_variants, likeliest_first, with_variant
+from nest.problem import Choices, Problem, SideConstraint
+from nest.units import Number
+
+MOST_BYTES = 2**53
+"""More memory than this is not suggested for a device."""
+
+MOST_DEVICES = 2**24
+"""More devices than this are not suggested for a cluster."""
+
+MOST_TIMES = 8
+"""How many times as many devices are tried where each try is a search."""
+
+SECONDS = 10.0
+"""How long an explanation may take where nobody says otherwise."""
+
+Change: TypeAlias = Callable[[Problem], Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A change that makes a problem feasible.
+
+    Attributes
+    ----------
+    kind
+        ``"memory"``, ``"devices"``, ``"zero"``, ``"recompute"`` or ``"constraint"``.
+    text
+        What to change, for people.
+    problem
+        The problem after the change.
+    """
+
+    kind: str
+    text: str
+    problem: Problem
+
+
+UNSETTLED = "how much is enough was not found out"
+"""Said of an amount where only the largest that is ever tried is known to help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a problem is infeasible.
+
+    Attributes
+    ----------
+    reason
+        The reason that rules out the most, in one sentence.
+    conflict
+        Constraints that no plan keeps together, as on the command line; none of them can be spared.
+    relaxations
+        The least change of each kind that makes the problem feasible, where one does.
+    complete
+        Whether the time sufficed for every question. If not, the conflict may hold more than it has to, relaxations may
+        be missing, and memory and devices may be more than the least; that the conflict is one, and that each
+        relaxation helps, is certain all the same.
+    """
+
+    reason: str
+    conflict: tuple[str, ...]
+    relaxations: tuple[Relaxation, ...]
+    complete: bool = True
+
+
+def explain(problem: Problem, reason: str | None = None, *, time_limit_s: float | None = SECONDS) -> Explanation | None:
+    """Explain why a problem has no plan; None where it has one, or where the time does not suffice to tell.
+
+    Parameters
+    ----------
+    reason
+        Of a problem that is known to have no plan, as a solver said.
+    time_limit_s
+        For all of it, in seconds; None for no limit.
+    """
+    questions = Questions(None if time_limit_s is None else ASKING * time_limit_s)
+    if reason is None:
+        reason = questions.ask(problem, part=1.0)[1]
+    if reason is None:
+        return None
+    conflict = _conflict(problem, questions)
+    relaxations = tuple(_relaxations(problem, questions))
+    return Explanation(reason, conflict, relaxations, questions.all_answered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Something that a problem demands: as on the command line, and what takes it away."""
+
+    text: str
+    without: Change
+
+
+def _parts(problem: Problem) -> list[_Part]:
+    """Return the choices that a problem narrows, and its side constraints, equal ones as one."""
+    choices, free = problem.choices, Choices()
+    names = [spec.name for spec in fields(Choices) if spec.name != "recompute"]
+    narrowed = [name for name in names if getattr(choices, name) != getattr(free, name)]
+    found = [_Part(f"{name}={_spell(getattr(choices, name))}", _freeing(name)) for name in narrowed]
+    distinct: list[SideConstraint] = []
+    for constraint in problem.constraints:
+        if constraint not in distinct:
+            distinct.append(constraint)
+    return found + [_Part(f"{each.kind}: {each.text}", _dropping(each)) for each in distinct]
+
+
+def _freeing(name: str) -> Change:
+    return lambda problem: problem.with_choices(**{name: getattr(Choices(), name)})
+
+
+def _dropping(constraint: SideConstraint) -> Change:
+    return lambda problem: problem.with_constraints(*(each for each in problem.constraints if each != constraint))
+
+
+def _spell(value: frozenset[int] | bool | float) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:.15g}"
+    return "none" if value == {0} else ",".join(str(each) for each in sorted(value))
+
+
+def _conflict(problem: Problem, questions: Questions) -> tuple[str, ...]:
+    """Return a minimal conflict; of two found in opposite orders, the smaller."""
+    cluster = problem.cluster
+    most = _most_devices(problem)
+    more = _with_devices(problem, most)
+    parts = [
+        *_parts(problem),
+        _Part(f"memory={cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
+    ]
+    if not any(more.unnested(variant) and not problem.unnested(variant) for variant in problem.variants):
+        # else more devices rule plans out: what was the whole cluster is a group then, with which variants have to nest
+        parts.insert(-1, _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)))
+    found = [_minimal(problem, order, questions) for order in (parts, parts[::-1])]
+    least = min(found, key=len)
+    return tuple(part.text for part in parts if part in least)
+
+
+def _minimal(problem: Problem, order: list[_Part], questions: Questions) -> list[_Part]:
+    """Leave parts out in turn, and keep out those without which there is still no plan."""
+    needed = []
+    for part in order:
+        without = part.without(problem)
+        if questions.has_none(without):
+            problem = without
+        else:
+            needed.append(part)
+    return needed
+
+
+def _relaxations(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+    """Yield what helps. What takes one question each is asked before what takes many."""
+    single = [*_sharding(problem, questions), *_recomputation(problem, questions)]
+    for part in _parts(problem):
+        without = part.without(problem)
+        if questions.has_plan(without):
+            single.append(Relaxation("constraint", f"drop {part.text}", without))
+    yield from _more_memory(problem, questions)
+    yield from _more_devices(problem, questions)
+    yield from single
+
+
+def _more_memory(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+    size = _least_of(problem, _with_memory, (int(problem.cluster.hbm_bytes), MOST_BYTES), questions, 1 / 2)
+    if size is not None:
+        text = f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)"
+        settled = text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}"
+        yield Relaxation("memory", settled, _with_memory(problem, size))
+
+
+def _more_devices(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+    most = _most_devices(problem)
+    devices = _least_of(problem, _with_devices, (problem.cluster.devices, most), questions, 1)
+    if devices is not None:
+        settled = devices < most
+        text = f"use {devices:,} devices" if settled else f"use more devices; {UNSETTLED}"
+        relaxed = _with_devices(problem, devices)
+        if _is_counted(relaxed):
+            yield Relaxation("devices", text, relaxed)
+
+
+def _is_counted(problem: Problem) -> bool:
+    """Whether the times of a problem can be counted; those of one variant may be where those of all cannot."""
+    try:
+        scale_of(problem)
+    except InvalidProblem:
+        return False
+    return True
+
+
+def _most_devices(problem: Problem) -> int:
+    searched = bool(problem.constraints) or problem.preset.collectives == "groups"
+    return MOST_TIMES * problem.cluster.devices if searched else MOST_DEVICES
+
+
+def _least_of(
+    problem: Problem,
+    changed: Callable[[Problem, int], Problem],
+    amounts: tuple[int, int],
+    questions: Questions,
+    part: float,
+) -> int | None:
+    """Return the least amount with which the changed problem has a plan, as `_least`.
+
+    Where variants decide by themselves, each is asked whether it needs less than the best so far, which for most is one
+    short question; they have that part of the time that is left.
+    """
+    have, most = amounts
+    if not decided_by_variants(problem):
+        return _least(lambda amount: changed(problem, amount), have, most, questions)
+    best: int | None = None
+    for variant in questions.while_time(likeliest_first(problem), part):
+        alone = partial(changed, with_variant(problem, variant))
+        top = most if best is None else best - 1
+        if top > have and questions.has_plan(alone(top)):
+            best = _least(alone, have, top, questions)
+    return best
+
+
+def _least(changed: Callable[[int], Problem], have: int, most: int, questions: Questions) -> int | None:
+    """Return the least amount above ``have`` with which the changed problem has a plan, None up to ``most``.
+
+    More of either never makes a problem infeasible. So the most is asked first, as nothing helps where it does not;
+    then the number of binary digits of the difference is bisected for, then the difference.
+    """
+    known: dict[int, Answer] = {}
+
+    def answer(amount: int) -> Answer:
+        if amount not in known:
+            known[amount] = questions.answer(changed(amount))
+        return known[amount]
+
+    if have >= most or answer(most) is Answer.NONE:
+        return None
+    steps = [0, *(2**power for power in range((most - have - 1).bit_length())), most - have]
+    at = _first(lambda at: answer(have + steps[at]), 0, len(steps) - 1)
+    amount = _first(answer, have + steps[at - 1], have + steps[at])
+    return amount if answer(amount) is Answer.PLAN else None
+
+
+def _first(answer: Callable[[int], Answer], low: int, high: int) -> int:
+    """Return the first number above ``low`` with a plan, ``high`` at the latest; what is uncounted is too large."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = answer(middle) in (Answer.PLAN, Answer.UNCOUNTED)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _sharding(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+    """Allow the lowest further ZeRO type that suffices."""
+    for zero in (1, 2, 3):
+        if zero not in problem.choices.zero:
+            freed = problem.with_choices(zero=problem.choices.zero | {zero})
+            if questions.has_plan(freed):
+                yield Relaxation("zero", f"allow ZeRO-{zero} (zero={_spell(freed.choices.zero)})", freed)
+                return
+
+
+def _recomputation(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+    if problem.preset.recompute == "choices" and problem.choices.recompute == "none":
+        recomputing = problem.with_choices(recompute="full")
+        if questions.has_plan(recomputing):
+            yield Relaxation("recompute", "recompute activations (recompute=full)", recomputing)
+
+
+def _with_memory(problem: Problem, size: Number) -> Problem:
+    return replace(problem, cluster=replace(problem.cluster, hbm_bytes=size))
+
+
+def _with_devices(problem: Problem, devices: int) -> Problem:
+    """Return the problem on a cluster whose top level is widened for so many devices."""
+    cluster = problem.cluster
+    below = cluster.group_sizes[-1] // cluster.levels[-1].fanout
+    top = replace(cluster.levels[-1], fanout=-(-devices // below))
+    grown = replace(cluster, devices=devices, levels=(*cluster.levels[:-1], top), partial=devices % below != 0)
+    return replace(problem, cluster=grown)

@@ -1,0 +1,127 @@
+"""A plan that somebody already has, as a problem of its one variant and a plan of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+from nest.costing import Framework, LayerCost, LayerProfile, Layout, Recipe, Setting, layer_costs, split_stages
+from nest.errors import InvalidProblem
+from nest.families import Architecture
+from nest.graph import Again, Layer
+from nest.hardware import Hardware
+from nest.plan import Plan, Stage, over_replicas
+from nest.presets import DEFAULT
+from nest.problem import Problem, Recompute, Variant
+from nest.runs.chain import Chain
+from nest.runs.graphs import GraphMaker, of_whole_tensors
+from nest.runs.training import training_of
+
+
+@dataclass(frozen=True)
+class Given:
+    """A plan, and what it trains.
+
+    Parameters
+    ----------
+    model, hardware
+        What is trained, and on what.
+    setting, layout
+        Widths inside a stage; replicas, stages, ZeRO type and recomputation.
+    recipe
+        Bytes of a parameter.
+    profile
+        Measured times of layers, which override those that are modelled.
+    """
+
+    model: Architecture
+    hardware: Hardware
+    setting: Setting
+    layout: Layout
+    recipe: Recipe
+    profile: LayerProfile | None = None
+
+    @property
+    def framework(self) -> Framework:
+        """What the software does."""
+        return self.setting.framework
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of an iteration."""
+        return self.layout.global_batch
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What framework and communication take of every device."""
+        return self.layout.reserve
+
+    @property
+    def variant(self) -> Variant:
+        """Widths and microbatch."""
+        each = self.setting
+        return Variant(each.tensor, each.expert, each.context, each.sequence_parallel, each.microbatch)
+
+    @property
+    def devices(self) -> int:
+        """How many work."""
+        return self.variant.width * self.layout.stages * self.layout.data
+
+    @cached_property
+    def costs(self) -> list[LayerCost]:
+        """Costs of the blocks, in order; whole tensors cross boundaries, where the training splits them if it does."""
+        setting = of_whole_tensors(self.setting)
+        costs = layer_costs(self.model, self.hardware.device, setting, self.profile)
+        if self.profile is not None:
+            self.profile.require_used([setting])
+        return self._chain.flattened(costs)
+
+    @cached_property
+    def _chain(self) -> Chain:
+        return Chain.of(self.model, given=True)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where stages end, after a 0."""
+        return [0, *accumulate(len(blocks) for blocks in split_stages(self.costs, self.layout))]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem whose one variant is that of the plan.
+
+        Raises
+        ------
+        InvalidProblem
+            If the plan takes more devices than there are, or its setting does not fit the model.
+        """
+        have = self.hardware.cluster.devices
+        if self.devices > have:
+            what = f"{self.devices}, and the cluster has {have}"
+            raise InvalidProblem("devices", what, "give a larger cluster, or fewer replicas, stages or widths")
+        kinds: tuple[Again, ...] = () if self.layout.recompute == "none" else (self.layout.recompute,)
+        graph = GraphMaker(self, self._chain, kinds).graph(self.costs)
+        name = f"{self.model.name or self.model.family} on {self.hardware.cluster.name}"
+        return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), preset=DEFAULT)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, its ranks numbered as Megatron-LM does."""
+        variant, layout = self.variant, self.layout
+        layers = self.problem.graphs[variant].layers
+        ranks = self.problem.copy_ranks(variant, layout.data)[0]
+        sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
+        stages = []
+        for at, (first, end) in enumerate(pairwise(self.ends)):
+            kind, count = self._again(at, layers[first:end])
+            ids = tuple(layer.id for layer in layers[first:end])
+            start = at * variant.width * layout.data
+            stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
+        return Plan(variant, layout.data, variant.width, tuple(stages), "stage-major")
+
+    def _again(self, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
+        """Return what a stage recomputes, and how many layers do; None for all that can."""
+        kind, counts = self.layout.recompute, self.layout.recomputed
+        able = sum(layer.again(kind) is not None for layer in layers)
+        count = min(counts[at], able) if counts else able
+        return ("none", None) if not count else (kind, None if count == able else count)

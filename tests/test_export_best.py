@@ -1,0 +1,194 @@
+"""The best plans that frameworks can run, and those nearest to plans that they cannot."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from export_cases import ENDS, ONE, SMALL, eight, judged, mixed, replica_major, small
+
+from nest.constraints import Outer
+from nest.errors import Infeasible, InvalidProblem
+from nest.evaluate import evaluate
+from nest.export import FRAMEWORKS, Framework, Inexpressible, best_for, exported, nearest, problem_for
+from nest.export.nearest import RunsOn
+from nest.export.numbers import numbers_of
+from nest.export.parts import AlikeSearch
+from nest.families import from_hyperparameters
+from nest.hardware import cluster_named
+from nest.problem import Choices, Problem
+from nest.result import Status
+from nest.runs import Run, problem_of
+from nest.solve import solve
+
+MEGATRON, TORCHTITAN, DEEPSPEED, ACCELERATE = FRAMEWORKS.values()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_best_of_what_runs(framework: Framework) -> None:
+    """The best plan for a framework is written as it is, and no outer choice of it has a better one of one type.
+
+    In a single node all orders of ranks cost the same, so that each choice may be solved without them.
+    """
+    numbers = replace(SMALL, layers=4, seq=1024)
+    few = Choices(tensor=frozenset({1, 2}), microbatch=frozenset({1, 2}), sequence=False)
+    run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, 12, choices=few)
+    problem = problem_of(run).problem
+    result = best_for(problem, run, framework)
+    assert result.status is Status.OPTIMAL
+    assert result.plan is not None
+    given = judged(run, problem, result.plan)
+    assert framework.broken(exported(given, framework).text, given.world) == []
+    assert result.objective_ticks == min(objectives(problem, run, framework)) == result.bound_ticks
+
+
+def objectives(problem: Problem, run: Run, framework: Framework) -> list[int]:
+    """Return the best objective of each outer choice and ZeRO type that a framework can run, by solving each alone."""
+    model, found = numbers_of(run.model), []
+    kinds = product(problem.graphs, range(1, 7), range(1, 9), sorted(framework.zeros))
+    for variant, stages, replicas, zero in kinds:
+        outer = Outer(variant, stages, replicas)
+        if variant.width * stages * replicas > 8 or framework.zero_faults(zero, outer):
+            continue
+        allowed = problem.choices.stages or {stages}, problem.choices.replicas or {replicas}
+        if stages not in allowed[0] or replicas not in allowed[1] or framework.faults(run, model, outer):
+            continue
+        pins = {name: frozenset({getattr(variant, name)}) for name in ("tensor", "context", "expert", "microbatch")}
+        one = problem.with_choices(
+            **pins,
+            stages=frozenset({stages}),
+            replicas=frozenset({replicas}),
+            zero=frozenset({zero}),
+        )
+        result = solve(one)
+        if result.objective_ticks is not None:
+            found.append(result.objective_ticks)
+    return found
+
+
+def test_types_are_not_mixed() -> None:
+    """Where stages would have types of their own, the best plan of each type is found, and the best of these."""
+    one = frozenset({1})
+    few = Choices(one, context=one, microbatch=one, sequence=False, stages=frozenset({2}), replicas=frozenset({4}))
+    few = replace(few, stage_recompute=frozenset({"none"}))
+    numbers, room = replace(SMALL, seq=1024), 77 * 2**30
+    run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, 32, reserve_bytes=room, choices=few)
+    problem = problem_of(run).problem
+    constraint = RunsOn(TORCHTITAN, run, numbers_of(run.model))
+    free = solve(problem.with_constraints(constraint).with_choices(zero=TORCHTITAN.zeros))
+    assert free.plan is not None
+    assert len({stage.sharding.zero for stage in free.plan.stages}) == 2
+    best = best_for(problem, run, TORCHTITAN)
+    assert best.plan is not None
+    assert len({stage.sharding.zero for stage in best.plan.stages}) == 1
+    assert (best.status, best.reason) == (Status.OPTIMAL, None)
+    assert best.objective_ticks == min(objectives(problem, run, TORCHTITAN)) > (free.objective_ticks or 0)
+
+
+TIGHT = [(16, 76.5, True), (16, 77.9, True), (16, 78.1, True), (32, 77.3, False), (32, 78.0, True), (32, 78.2, True)]
+"""Batch, reserved GiB, and whether attention keeps what it can compute again: plans whose stages differ, mostly."""
+
+
+@pytest.mark.parametrize("framework", [MEGATRON, TORCHTITAN], ids=lambda each: each.name)
+@pytest.mark.parametrize(("batch", "room", "written"), TIGHT)
+def test_stages_that_are_alike(batch: int, room: float, written: bool, framework: Framework) -> None:
+    """Of all ways to shard and to recompute that stages may have alike, each solved by itself, none is better."""
+    one = frozenset({1})
+    few = Choices(one, context=one, microbatch=frozenset({1, 2}), sequence=False)
+    software = {"reserve_bytes": int(room * 2**30), "flash": False if written else None, "choices": few}
+    numbers = replace(SMALL, layers=6, seq=1024)
+    run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, batch, **software)  # type: ignore[arg-type]
+    asked, best = problem_for(problem_of(run).problem, run, framework), None
+    kinds = sorted(asked.choices.stage_recompute or ())
+    for zero, degree, kind, layers in product(sorted(asked.choices.zero), (2, 4, 8), kinds, range(1, 7)):
+        if (zero == 0 and degree > 2) or (layers < 6 and kind not in framework.parts):
+            continue
+        pins = {"zero": zero, "stage_recompute": kind, "recomputed": 8 if layers == 6 else layers}
+        pins |= {"zero_degree": degree} if zero else {}
+        found = solve(asked.with_choices(**{name: frozenset({value}) for name, value in pins.items()}))
+        if found.objective_ticks is not None:
+            best = min(best or found.objective_ticks, found.objective_ticks)
+    result = best_for(problem_of(run).problem, run, framework)
+    assert result.objective_ticks == best
+    if best is None:
+        assert result.status is Status.INFEASIBLE
+        return
+    assert (result.status, result.bound_ticks) == (Status.OPTIMAL, best)
+    assert result.plan is not None
+    given = judged(run, problem_of(run).problem, result.plan)
+    assert framework.broken(exported(given, framework).text, given.world) == []
+
+
+def test_what_a_time_leaves_open() -> None:
+    """Where parts are left, the best plan so far comes with the least of their bounds."""
+    one = frozenset({1})
+    few = Choices(one, context=one, microbatch=one, sequence=False)
+    numbers, room = replace(SMALL, layers=6, seq=1024), int(76.5 * 2**30)
+    run = Run(
+        from_hyperparameters(numbers),
+        cluster_named("dgx-h100:8"),
+        1024,
+        16,
+        reserve_bytes=room,
+        choices=few,
+        flash=False,
+    )
+    problem = problem_of(run).problem
+    search = AlikeSearch(problem_for(problem, run, MEGATRON), MEGATRON, None)
+    first = search.best(time.perf_counter() + 1e-9)
+    best = best_for(problem, run, MEGATRON)
+    assert first.status is not Status.OPTIMAL
+    assert first.bound_ticks is None or first.bound_ticks <= (best.objective_ticks or 0)
+    again = search.best(None)
+    assert (again.status, again.objective_ticks) == (Status.OPTIMAL, best.objective_ticks)
+
+
+def test_numbers_that_a_framework_does_not_know() -> None:
+    """A limit on the layers that recompute, below all of them, is nothing to ask of who recomputes all."""
+    run, problem = small()
+    few = problem.with_choices(recomputed=frozenset({2}))
+    with pytest.raises(
+        InvalidProblem, match=r"^choices.recomputed: at most 2: torchtitan recomputes 'full' in all layers"
+    ):
+        problem_for(few, run, TORCHTITAN)
+    assert problem_for(few.with_choices(stage_recompute=frozenset({"none"})), run, TORCHTITAN)
+    core = Choices(stage_recompute=frozenset({"selective"}))
+    with pytest.raises(Infeasible, match="DeepSpeed recomputes none, full, of which the problem allows nothing"):
+        problem_for(problem_of(replace(run, flash=False, choices=core)).problem, run, DEEPSPEED)
+
+
+def test_nearest_keeps_what_it_can() -> None:
+    """A plan that cannot be written keeps its variant, stages and replicas where some plan with them can."""
+    given = eight(ONE, 16, ENDS)
+    result = nearest(given.problem, given.run, mixed(given), MEGATRON)
+    assert result.plan is not None
+    assert (result.plan.variant, len(result.plan.stages), result.plan.replicas) == (ONE, 4, 16)
+    assert len({stage.sharding for stage in result.plan.stages}) == 1
+    other = nearest(given.problem, given.run, given.plan, DEEPSPEED)
+    assert other.plan is not None
+    assert (other.plan.variant, len(other.plan.stages), other.plan.replicas) == (ONE, 1, 64)
+
+
+def test_nothing_runs() -> None:
+    """Where a framework can run no plan of a problem, that is said."""
+    one: dict[str, Any] = {name: frozenset({1}) for name in ("tensor", "context", "microbatch")}
+    run, problem = small(zero=frozenset({1}), **one)
+    with pytest.raises(Infeasible, match="Accelerate has ZeRO types 0, 2, 3, of which the problem allows none"):
+        best_for(problem, run, ACCELERATE)
+    run, problem = small(stages=frozenset({2}), **one)
+    made = solve(problem).plan
+    assert made is not None
+    with pytest.raises(Inexpressible, match="problem: Accelerate can run no plan of it"):
+        nearest(problem, run, made, ACCELERATE)
+
+
+def test_judge_and_solver_agree_on_what_runs() -> None:
+    """The side constraint of a framework is the judge's, too: a plan in another order of ranks breaks it."""
+    given = eight(ONE, 16, ENDS)
+    constrained = given.problem.with_constraints(RunsOn(MEGATRON, given.run, given.model))
+    assert evaluate(constrained, given.plan).legal
+    broken = evaluate(constrained, replica_major(given)).violations
+    assert {violation.rule for violation in broken} == {"runs_on"}
