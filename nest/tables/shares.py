@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import Exchanges, copies_of
+from nest.cost.exchanges import Exchanges
 from nest.cost.groups import Spread
 from nest.problem import Variant
+from nest.tables.spreads import Members, spreads
 from nest.units import Ints
 
 
@@ -66,13 +67,16 @@ class Sharing:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges, self.cluster = exchanges, exchanges.cluster
-        self._spreads: dict[tuple[int, ...], Spread] = {}
+        self._axes: dict[tuple[int, int], Spread] = {}
         self._found: dict[tuple[Variant, Holders, int], Shares] = {}
         self._interned: dict[tuple[Ranks, tuple[Part, Part]], Shares] = {}
 
     def axis(self, step: int, count: int) -> Spread:
         """Return how a group inside a block is spread, wherever the block stands."""
-        return self._spread((0, step, count, 1, 1), None, False)
+        key = step, count
+        if key not in self._axes:
+            self._axes[key] = self.exchanges.spread(step * np.arange(count, dtype=np.int64))
+        return self._axes[key]
 
     def shares(self, variant: Variant, holders: Holders, together: int) -> Shares:
         """Return the groups of the replicas of a stage, of so many neighbouring replicas each."""
@@ -89,26 +93,14 @@ class Sharing:
         place, stride, replicas = holders
         groups = replicas // together
         ranks = variant.context * (1 if expert else variant.expert)
-        apart = variant.tensor if ranks > 1 else 1
-        within = {
-            self._spread((start, stride, together, ranks, apart), variant, expert)
-            for start in self._starts(place, stride * together, groups)
-        }
-        across = {
-            self._spread((start, stride * together, groups, 1, 1), None, False)
-            for start in (self._starts(place, stride, together) if groups > 1 else ())
-        }
-        return Part(tuple(within), tuple(across))
+        copies = Members(ranks, variant.tensor if ranks > 1 else 1)
+        within = spreads(self.cluster, copies, self._starts(place, stride * together, groups), stride, together)
+        if groups == 1:
+            return Part(within, ())
+        starts = self._starts(place, stride, together)
+        return Part(within, spreads(self.cluster, Members(1, 1), starts, stride * together, groups))
 
-    def _starts(self, place: int, step: int, count: int) -> list[int]:
+    def _starts(self, place: int, step: int, count: int) -> Ints:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
-        starts: list[int] = ((self.cluster.starts(count, step) + place) % self.cluster.period).tolist()
+        starts: Ints = (self.cluster.starts(count, step) + place) % self.cluster.period
         return starts
-
-    def _spread(self, key: tuple[int, int, int, int, int], variant: Variant | None, expert: bool) -> Spread:
-        if key not in self._spreads:
-            start, step, count = key[:3]
-            blocks: Ints = start + step * np.arange(count, dtype=np.int64)
-            members = blocks if variant is None else copies_of(variant, blocks, expert=expert)
-            self._spreads[key] = self.exchanges.spread(members)
-        return self._spreads[key]
