@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, product
-from math import floor
+from math import floor, prod
 
 import oracle_default as oracle
 from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of, repeating
@@ -189,14 +189,26 @@ def priced(problem: Problem, rounding: Rounding, order: Sequence[int] = ()) -> I
                 yield costs.iteration(times), replace(plan, schedule=schedule)
 
 
+def ways(costs: Passes, outer: Outer) -> int:
+    """Return how many plans there are of an outer choice, whether they fit the memory or not."""
+    places = range(len(costs.layers))
+    return sum(
+        prod(len(list(_choices(costs, costs.problem, outer, run))) for run in cuts)
+        for cuts in cuttings(places, outer.stages)
+    )
+
+
+def _choices(costs: Passes, problem: Problem, outer: Outer, run: tuple[int, int]) -> Iterator[Inner]:
+    """Yield all that a stage may choose: what is computed again has to stay for gradients of weights put off."""
+    return (each for each in inners(problem, outer, run) if costs.schedule != "zb-h1" or each.kind == "none")
+
+
 def _fitting(
     costs: Passes, problem: Problem, outer: Outer, at: int, run: tuple[int, int]
 ) -> Iterator[tuple[Inner, Times]]:
     """Yield the ways of a stage that fit; of those that take the same one."""
     seen = set()
-    for each in inners(problem, outer, run):
-        if costs.schedule == "zb-h1" and each.kind != "none":
-            continue  # what is computed again has to stay for the gradients of weights
+    for each in _choices(costs, problem, outer, run):
         if costs.stage(at, *run, each).memory <= decimal(costs.cluster.hbm_bytes):
             times = costs.times(at, *run, each)
             if times not in seen:

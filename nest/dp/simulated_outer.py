@@ -39,9 +39,9 @@ class SimulatedBounds(SumBounds):
     By `nest.cost.schedules.least_by_wait` it takes ``T + (m - 1) * load - c * forward`` for each stage, too, ``T``
     being the sum of the loads and ``c = min(m, S - i) - 1``. Of a layer's work the forward pass is a part ``r``, and
     ``excess`` ticks more in all layers together; besides, a stage waits for a transfer of ``hop`` ticks at most. With
-    ``a = m - 1 - c * r`` each load is at most ``(V - T + c * (excess of its layers + hop * (1 - r))) / a``. Added up,
-    ``T <= (V - T) * Q + hop * (1 - r) * R + excess * max c / a``, ``Q`` being the sum of ``1 / a``, ``R`` that of
-    ``c / a``.
+    ``a = m - 1 - c * r`` each load is at most ``(V - T + c * (excess of its layers + hop * (1 - r))) / a``, also
+    without what sharding exchanges, as ``c <= m - 1``. Added up, these loads are at most ``(V - T) * Q`` and
+    ``hop * (1 - r) * R + excess * max c / a``, ``Q`` being the sum of ``1 / a``, ``R`` that of ``c / a``.
     """
 
     def __init__(self, tables: GroupedTables, schedule: ScheduleName = "1f1b") -> None:
@@ -50,19 +50,13 @@ class SimulatedBounds(SumBounds):
 
     @cached_property
     def parts(self) -> list[tuple[float, float]]:
-        """Parts of the work that forward passes are thought to be, and the ticks by which they are more in all layers.
-
-        What type 3 gathers for the forward pass it gathers again for the other. What is left of both where computation
-        hides them may be of the forward pass alone.
-        """
+        """Parts of the work that forward passes may be, and the ticks by which they are more in all layers."""
         forward, work = self.tables.forward.astype(np.float64), self.tables.work.astype(np.float64)
-        gathers = 3 in self.problem.choices.zero and not self.problem.training.holds_gathered
-        least = (1.0 if self.tables.hidden else 0.5) if gathers else 0.0
         some = work > 0
         ratios = np.sort(forward[some] / work[some])
         if not some.any():
             return []
-        tried = {max(least, float(ratios[int(at * (len(ratios) - 1))])) for at in QUANTILES}
+        tried = {float(ratios[int(at * (len(ratios) - 1))]) for at in QUANTILES}
         return [(part, float(np.maximum(forward - part * work, 0).sum())) for part in sorted(tried)]
 
     @cached_property
@@ -70,8 +64,14 @@ class SimulatedBounds(SumBounds):
         """Most ticks of a transfer."""
         return max(int(self.tables.hops(level).max()) for level in range(self.problem.levels))
 
-    def waiting(self, stages: Ints, microbatches: Floats, loads: Floats) -> Floats:
-        """Return the bounds by wait for so much time that all stages together are busy with a microbatch."""
+    def waiting(self, stages: Ints, microbatches: Floats, loads: Floats, work: Floats) -> Floats:
+        """Return the bounds by wait for so much time that all stages together are busy with a microbatch.
+
+        Parameters
+        ----------
+        loads, work
+            With what sharding exchanges and without.
+        """
         from_end = np.arange(1, int(stages.max(initial=1)) + 1)
         there = from_end <= stages[:, None]
         ahead = np.minimum(from_end, microbatches[:, None]) - 1
@@ -83,7 +83,7 @@ class SimulatedBounds(SumBounds):
             entered = ((ahead * each)[:, :-1] * there[:, 1:]).sum(axis=1)  # all but the first stage wait for a transfer
             late = (1 - part) * self.longest_hop * entered + excess * (ahead * each).max(axis=1)
             total = each.sum(axis=1)
-            found = loads + np.maximum(loads - late, 0) / np.where(usable & (total > 0), total, np.inf)
+            found = loads + np.maximum(work - late, 0) / np.where(usable & (total > 0), total, np.inf)
             best = np.maximum(best, found)
         return best
 
@@ -137,7 +137,7 @@ class SimulatedBounds(SumBounds):
         if self.schedule == "zb-h1":
             most, sync = count * loads / stages, np.where(count >= stages, sync, 0.0)
         else:
-            most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads))
+            most = np.maximum(np.where(count > 1, spread, loads), self.waiting(stages, count, loads, work))
         bound = np.maximum(most + sync, count * heaviest)
         if self.schedule == "zb-h1":
             bound = np.maximum(bound, self.putting_off(stages, count, work))
