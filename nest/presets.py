@@ -87,6 +87,11 @@ class Preset:
     schedules: tuple[ScheduleName, ...] = ("1f1b",)
 
     @property
+    def idles(self) -> bool:
+        """Whether plans may leave devices idle between their blocks, and stand around reserved ones."""
+        return "replica-major-reversed" not in self.arrangements
+
+    @property
     def branches(self) -> bool:
         """Whether models may branch: where all that is alive across a cut is priced, whichever layers are before it."""
         return self.transfers == "cut"
@@ -101,7 +106,7 @@ class Preset:
             self.objective in ("sum", "simulated"),
             self.in_flight_capped,
             self.nesting,
-            "replica-major-reversed" not in self.arrangements,
+            self.idles,
         )
         if any(realistic) and not (all(realistic) and self.sync_all_stages and self.arrangements):
             what = f"{self.name!r} mixes fields of 'paper' and 'default' that only go together"

@@ -15,6 +15,7 @@ from math import floor, prod
 import oracle_default as oracle
 from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of, repeating
 from oracle_groups import decimal
+from oracle_places import spot_of
 from random_branches import cuttings, orders, reordered
 
 from nest.graph import Layer
@@ -81,7 +82,7 @@ class Passes(Costs):
         forward = backward = weight = 0
         again = repeating(self.layers[first:end], inner)
         for place in range(first, end) if zero == 3 else ():
-            block, (there, back) = self.block(at, 0), self._one(at, place, inner)
+            block, (there, back) = self.outer.block(at, 0), self._one(at, place, inner)
             forward += self._left(there, self.passes(place, "forward", block) if place > first else 0)
             beside = self.passes(place, "backward", block)
             beside += self.repeats(place, inner.kind, block) if again[place - first] else 0
@@ -102,9 +103,9 @@ class Passes(Costs):
         rows = []
         for replica in range(self.outer.replicas):
             load = self._load(at, first, end, inner, replica)
-            forward = sum(self._ahead(place, self.block(at, replica)) for place in range(first, end))
+            forward = sum(self._ahead(place, self.outer.block(at, replica)) for place in range(first, end))
             if at > 0:
-                forward += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
+                forward += self.hop(first, self.outer.block(at - 1, replica), self.outer.block(at, replica))
             rows.append((load, forward))
         load, forward = max(rows)
         gathered, _, late = self._split(at, first, end, inner)
@@ -227,8 +228,9 @@ def best(problem: Problem, rounding: Rounding) -> oracle.Best:
 
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> int:
-    """Return what a plan takes whose blocks are where its arrangement has them."""
-    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
+    """Return what a plan takes where it stands."""
+    spot = spot_of(plan, problem.cluster.devices)
+    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot)
     costs, times, first = Passes(problem, outer, rounding, plan.schedule), list[Times](), 0
     for at, stage in enumerate(plan.stages):
         times.append(costs.times(at, first, first + len(stage.layers), inner_of(plan, stage)))

@@ -100,8 +100,11 @@ def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
                         assert verdict.objective_ticks is not None
                         first = int(choices.bounds[at])
                         filled = bounds.filled(choice, verdict.objective_ticks + 1)
-                        sites = tables.of_variant(variant).sites(choice.stages, choice.replicas, choice.arrangement)
-                        assert max(first, filled, bounds.refined(choice, sites)) <= verdict.objective_ticks
+                        own, shape = tables.of_variant(variant), (choice.stages, choice.replicas)
+                        placings = own.placings(*shape, choice.arrangement)
+                        sites = [own.sites(*shape, each) for each in placings]
+                        refined = min((bounds.refined(choice, each) for each in sites), default=0)
+                        assert max(first, filled, refined) <= verdict.objective_ticks
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -112,7 +115,7 @@ def test_least_exchanges_are_no_more_than_exchanges(seed: int) -> None:
         for replicas in (2, 3, 4):
             if 2 * replicas * each.width <= each.devices:
                 for option in each.options(replicas, 2):
-                    for site in each.sites(2, replicas, "stage-major"):
+                    for site in each.sites(2, replicas, each.placings(2, replicas, "stage-major")[0]):
                         taken = way_of(each, option, each.shares(site.holders, option.together), nothing).least
                         assert (least_exchanged(each, option) <= taken).all()
 

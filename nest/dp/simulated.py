@@ -7,6 +7,7 @@ have to beat. Then outer choices come in the order of their bounds, each settled
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 
 from nest.dp.incumbent import Incumbent
@@ -59,9 +60,10 @@ class _SumEngine(SumSearch):
         super().__init__(tables, watch, schedule)
         self.played = played
 
-    def prepare(self, choice: SumChoice) -> Prepared:
-        found = super().prepare(choice)
-        return _SumChoice(found.engine, found.choice, found.sites, found.bound)
+    def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
+        """Yield the placings of a choice, as those whose plans are played."""
+        for found in super().prepare(choice):
+            yield _SumChoice(found.engine, found.choice, found.placing, found.sites, found.bound)
 
 
 class _SumChoice(Prepared):
@@ -70,8 +72,7 @@ class _SumChoice(Prepared):
         path = super().evaluate(rows, most)
         assert isinstance(self.engine, _SumEngine)
         taken = int(makespans(self.engine.schedule, passes_of(rows, path), self.choice.further + 1)[0]) + path.sync
-        build = partial(sum_plan, self.engine, self.choice, path.cuts, path.ways)
-        self.engine.played.keep(taken, build)
+        self.engine.played.keep(taken, partial(sum_plan, self, path.cuts, path.ways))
         return path
 
 
@@ -87,8 +88,8 @@ class _Played(Agenda):
         return SumSearch(tables, self.watch, schedule, SimulatedBounds(tables, schedule))
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        prepared = engine.prepare(choice)
-        self.add(max(bound, prepared.bound), partial(self._settle, prepared))
+        for prepared in engine.prepare(choice):
+            self.add(max(bound, prepared.bound), partial(self._settle, prepared))
 
     def _settle(self, prepared: Prepared, bound: int) -> None:
         """Settle a choice, later if others promise more by the bound that its stages give."""

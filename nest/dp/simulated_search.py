@@ -187,4 +187,4 @@ class PlayedChoice:
         for stages, step, at in zip(steps, reversed(self.rows.steps), chosen, strict=True):
             cuts.append(int(stages.end[at]))
             ways.append(way_of(self.rows, step, stages, at))
-        self.incumbent.keep(ticks, partial(sum_plan, self.prepared.engine, self.choice, cuts, ways))
+        self.incumbent.keep(ticks, partial(sum_plan, self.prepared, cuts, ways))

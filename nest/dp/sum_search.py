@@ -9,8 +9,8 @@ that synchronise as long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from nest.dp.masks import StageMasks, roles
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant, sum_choices
 from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ScheduleName
 from nest.problem import Variant
@@ -79,9 +80,9 @@ class Agenda:
         return SumSearch(self.tables.of_variant(variant), self.watch, schedule)
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        """Enter a choice with what its stages see."""
-        prepared = engine.prepare(choice)
-        self.add(max(bound, prepared.bound), lambda _: prepared.settle())
+        """Enter a choice, for each of its placings with what its stages see."""
+        for prepared in engine.prepare(choice):
+            self.add(max(bound, prepared.bound), partial(_settled, prepared))
 
     def _open(self, variant: Variant, schedule: ScheduleName, _: int) -> None:
         engine = self.engine(variant, schedule)
@@ -129,10 +130,16 @@ class SumSearch:
         self.bounds = bounds or SumBounds(tables)
         self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
 
-    def prepare(self, choice: SumChoice) -> Prepared:
-        """Return a choice with what its stages see, and its bound."""
-        sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+    def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
+        """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
+        tables, seen = self.tables, set[object]()
+        options = tables.options(choice.replicas, choice.stages)
+        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+            sites = tables.sites(choice.stages, choice.replicas, placing)
+            sights = placing if tables.filters.by_place else tables.sights(sites, options)
+            if sights not in seen:
+                seen.add(sights)
+                yield Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
@@ -149,6 +156,7 @@ class Prepared:
 
     engine: SumSearch
     choice: SumChoice
+    placing: Placing
     sites: tuple[Site, ...]
     bound: int
 
@@ -195,17 +203,17 @@ class Prepared:
     def at_depth(self, depth: int) -> SumRows:
         """Return the recursion over stages of at least so many layers, as far as there are."""
         tables, choice = self.engine.tables, self.choice
-        starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+        starts = _starts(self.placing, choice.stages)
         steps = tuple(
             Step(
                 self.sites[-position],
                 tables.flying(choice.replicas, position, choice.stages, self.engine.schedule),
                 role,
-                int(starts[-position]) if tables.filters.by_place else 0,
+                starts[-position] if tables.filters.by_place else 0,
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
         return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -218,7 +226,7 @@ class Prepared:
         if path is None:
             raise AssertionError("a plan keeps this cap")
         objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine, self.choice, path.cuts, path.ways))
+        self.incumbent.keep(objective, partial(sum_plan, self, path.cuts, path.ways))
         return path
 
     def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
@@ -247,16 +255,24 @@ class Prepared:
         return best
 
 
-def sum_plan(engine: SumSearch, choice: SumChoice, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
+def _settled(prepared: Prepared, _: int) -> None:
+    prepared.settle()
+
+
+def sum_plan(prepared: Prepared, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
     """Place the stages of a plan, and name their layers; ``cuts`` are ``[0, cut, ..., layers]``."""
-    tables = engine.tables
-    starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-    runs = zip(pairwise(cuts), starts.tolist(), ways, strict=True)
+    engine, choice, placing = prepared.engine, prepared.choice, prepared.placing
+    tables, stride = engine.tables, placing.stride
+    runs = zip(pairwise(cuts), _starts(placing, choice.stages), ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    technologies = tables.problem.cluster.technologies
-    return Plan(
-        tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule, technologies=technologies
-    )
+    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule)
+    return replace(plan, technologies=tables.problem.cluster.technologies, line=placing.line)
+
+
+def _starts(placing: Placing, stages: int) -> list[int]:
+    """Return the first devices of the stages of replica 0."""
+    starts: list[int] = placing.line.devices(np.array(placing.starts(stages), dtype=np.int64)).tolist()
+    return starts
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:

@@ -175,9 +175,7 @@ def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, size: float) ->
 def _wrap(problem: Problem, plan: Plan, scale: Scale) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
     graph, boundaries = problem.graphs[plan.variant], range(len(plan.stages) - 1)
-    apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
-    here, there = (plan.stages[at].first_device + apart for at in (0, -1))
-    levels = set(problem.cluster.spans(here, there).tolist())
+    levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
         return max(_hop(problem, plan, scale, level, size) for level in levels)
