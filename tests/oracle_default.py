@@ -223,6 +223,10 @@ class Costs:
         return inside + sum(self.round(decimal(again.repeated_s)) for again in found)
 
     def _hop(self, cut: int, here: int, there: int) -> int:
+        return sum(self._crossing(cut, here, there))
+
+    def _crossing(self, cut: int, here: int, there: int) -> tuple[int, int]:
+        """Return what it takes to receive what comes across a boundary, and to send as much the other way."""
         sources = {source for source, target, _ in self.edges if source < cut <= target}
         sent = (
             max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
@@ -233,7 +237,8 @@ class Costs:
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:
             gathered, alive = self.round(self.group(tuple(range(t))).seconds("all-gather", alive)), alive / t
-        return gathered + max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        hop = max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        return gathered + hop, hop if self.training.blocking_sends else 0
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert

@@ -105,12 +105,17 @@ class Passes(Costs):
             load = self._load(at, first, end, inner, replica)
             forward = sum(self._ahead(place, self.outer.block(at, replica)) for place in range(first, end))
             if at > 0:
-                forward += self.hop(first, self.outer.block(at - 1, replica), self.outer.block(at, replica))
+                forward += self._crossing(first, *self._pair(at - 1, replica))[0]
+            if at + 1 < self.outer.stages:
+                forward += self._crossing(end, *self._pair(at, replica))[1]
             rows.append((load, forward))
         load, forward = max(rows)
         gathered, _, late = self._split(at, first, end, inner)
         weight = sum(self._weight(layer) for layer in self.layers[first:end]) + late
         return Times(forward + gathered, figures.load - forward - gathered, figures.sync, weight)
+
+    def _pair(self, boundary: int, replica: int) -> tuple[int, int]:
+        return self.outer.block(boundary, replica), self.outer.block(boundary + 1, replica)
 
     def _weight(self, layer: Layer) -> int:
         share = Fraction(1, 2) if layer.weight_share is None else Fraction(layer.weight_share)

@@ -38,7 +38,8 @@ class SimulatedBounds(SumBounds):
 
     By `nest.cost.schedules.least_by_wait` it takes ``T + (m - 1) * load - c * forward`` for each stage, too, ``T``
     being the sum of the loads and ``c = min(m, S - i) - 1``. Of a layer's work the forward pass is a part ``r``, and
-    ``excess`` ticks more in all layers together; besides, a stage waits for a transfer of ``hop`` ticks at most. With
+    ``excess`` ticks more in all layers together; besides, a stage receives an activation in ``hop`` ticks at most, and
+    where sends block sends one. With
     ``a = m - 1 - c * r`` each load is at most ``(V - T + c * (excess of its layers + hop * (1 - r))) / a``, also
     without what sharding exchanges, as ``c <= m - 1``. Added up, these loads are at most ``(V - T) * Q`` and
     ``hop * (1 - r) * R + excess * max c / a``, ``Q`` being the sum of ``1 / a``, ``R`` that of ``c / a``.
@@ -60,9 +61,10 @@ class SimulatedBounds(SumBounds):
         return [(part, float(np.maximum(forward - part * work, 0).sum())) for part in sorted(tried)]
 
     @cached_property
-    def longest_hop(self) -> int:
-        """Most ticks of a transfer."""
-        return max(int(self.tables.hops(level).max()) for level in range(self.problem.levels))
+    def longest_hop(self) -> tuple[int, int]:
+        """Most ticks to receive an activation, and to send one."""
+        crossings = [(self.tables.hops(level), self.tables.sends(level)) for level in range(self.problem.levels)]
+        return max(int((hop - sent).max()) for hop, sent in crossings), max(int(sent.max()) for _, sent in crossings)
 
     def waiting(self, stages: Ints, microbatches: Floats, loads: Floats, work: Floats) -> Floats:
         """Return the bounds by wait for so much time that all stages together are busy with a microbatch.
@@ -75,13 +77,14 @@ class SimulatedBounds(SumBounds):
         from_end = np.arange(1, int(stages.max(initial=1)) + 1)
         there = from_end <= stages[:, None]
         ahead = np.minimum(from_end, microbatches[:, None]) - 1
-        best = loads
+        best, (received, sent) = loads, self.longest_hop
         for part, excess in self.parts:
             rest = microbatches[:, None] - 1 - ahead * part
             usable = ((rest > 0) | ~there).all(axis=1)
             each = np.where(there & (rest > 0), 1 / np.where(rest > 0, rest, 1), 0.0)
-            entered = ((ahead * each)[:, :-1] * there[:, 1:]).sum(axis=1)  # all but the first stage wait for a transfer
-            late = (1 - part) * self.longest_hop * entered + excess * (ahead * each).max(axis=1)
+            entered = ((ahead * each)[:, :-1] * there[:, 1:]).sum(axis=1)  # all but the first stage receive
+            transfers = received * entered + sent * (ahead * each).sum(axis=1)
+            late = (1 - part) * transfers + excess * (ahead * each).max(axis=1)
             total = each.sum(axis=1)
             found = loads + np.maximum(work - late, 0) / np.where(usable & (total > 0), total, np.inf)
             best = np.maximum(best, found)
@@ -102,13 +105,15 @@ class SimulatedBounds(SumBounds):
         ahead = np.where(there, np.minimum(stages[:, None] - place, microbatches[:, None]) - 1, 0)
         later, some = np.where(there, place, 0), layers > 0
         best: Floats = passed
+        received, sent = self.longest_hop
         for part, excess in self.parts:
             late_part = float(np.quantile(weight[some] / layers[some], 0.75))
             late_excess = float(np.maximum(weight - late_part * layers, 0).sum())
             rest = microbatches[:, None] - 1 - later * late_part - ahead * part
             usable = ((rest > 0) | ~there).all(axis=1) & (stages <= microbatches)
             each = np.where(there & (rest > 0), 1 / np.where(rest > 0, rest, 1), 0.0)
-            late = (1 - part) * self.longest_hop * (ahead * each)[:, 1:].sum(axis=1)
+            transfers = received * (ahead * each)[:, 1:].sum(axis=1) + sent * (ahead * each).sum(axis=1)
+            late = (1 - part) * transfers
             late += excess * (ahead * each).max(axis=1) + late_excess * (later * each).max(axis=1)
             total = each.sum(axis=1)
             found = passed + np.maximum(work - late, 0) / np.where(usable & (total > 0), total, np.inf)

@@ -124,14 +124,14 @@ def _listed(band: GroupedBand, found: list[_Way]) -> Stages:
 def _sums(band: GroupedBand, pairs: tuple[Pair, ...]) -> _Sums:
     """Return the ticks of all stages.
 
-    The replica with the longest transfers counts, and of several that which waits longest for its activations.
+    The replica with the longest transfers counts, and of several that whose activations take longest.
     """
     hops, tables = band.hops(pairs), band.tables
     entry = np.zeros_like(hops)
     for there, back in pairs:
-        received = tables.hops(there)[band.first]
-        slowest = received + tables.hops(back)[band.reached] == hops
-        entry = np.where(slowest, np.maximum(entry, received), entry)
+        ahead = (tables.hops(there) - tables.sends(there))[band.first] + tables.sends(back)[band.reached]
+        slowest = tables.hops(there)[band.first] + tables.hops(back)[band.reached] == hops
+        entry = np.where(slowest, np.maximum(entry, ahead), entry)
     weight = band.window if band.puts_off else np.zeros_like(hops)
     return _Sums(band.sums(tables.forward) + entry, band.work + hops, weight)
 

@@ -116,7 +116,7 @@ class GroupedTables:
         self.work, self.hidden = self.forward + self.backward, hidden_millionths(training)
         self.kinds = problem.recomputes(variant)
         self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
-        self._hops: dict[int, Ints] = {}
+        self._hops: dict[int, tuple[Ints, Ints]] = {}
 
     def _quanta(self, sizes: list[Number]) -> Ints:
         return np.array([quanta(size, self.scale.quanta_per_byte) for size in sizes], dtype=np.int64)
@@ -196,12 +196,20 @@ class GroupedTables:
 
     def hops(self, level: int) -> Ints:
         """Ticks of the transfer across a boundary of a level at each cut; nothing where there is no boundary."""
+        return self._crossing(level)[0]
+
+    def sends(self, level: int) -> Ints:
+        """Ticks of that for which a stage is busy with what it sends."""
+        return self._crossing(level)[1]
+
+    def _crossing(self, level: int) -> tuple[Ints, Ints]:
         if level not in self._hops:
-            ticks = np.zeros(self.cuts, dtype=np.int64)
+            ticks, sent = np.zeros((2, self.cuts), dtype=np.int64)
             if level != NO_BOUNDARY:
                 crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
                 ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)
-            self._hops[level] = ticks
+                sent[1:-1] = self.scale.time.ticks_array(crossing.sent)[1:-1]
+            self._hops[level] = ticks, sent
         return self._hops[level]
 
     def ranks(self, together: int) -> Ranks:
