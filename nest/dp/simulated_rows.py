@@ -92,7 +92,7 @@ class _Way(NamedTuple):
 def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     """Return the stages in one place that fit the memory and take at most so many ticks for a microbatch."""
     band, sums = rows.band, _sums(rows.band, step.site.pairs)
-    admitted = rows.masks.at(step.role, step.start, rows.stride)
+    admitted = rows.masks.at(step.role, step.start, rows.placing.stride, rows.placing.line)
     allowed = band.valid if admitted is None else band.valid & admitted
     allowed = allowed & (sums.both <= most)
     found, ends = list[_Way](), band.ends(step.site.ends)
