@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_che
 from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
-from nest.presets import PAPER, Preset
+from nest.presets import PAPER, Preset, ScheduleName
 from nest.training import HELD, OPTIMIZER_COPIES, Copies, Optimizer, Training, exchanging_type
 from nest.units import Number
 
@@ -112,6 +112,8 @@ class Choices:
         Tensor widths of which a plan may give each stage its own; None where all stages are as wide as the variant.
     price_at_most
         What the chosen technologies of the network may cost together, in the unit of their menus.
+    schedules
+        In which orders stages may take their passes, of those that the preset prices.
     """
 
     tensor: Allowed = None
@@ -129,6 +131,7 @@ class Choices:
     hybrid: bool = True
     stage_tensor: Allowed = None
     price_at_most: Number | None = None
+    schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -251,6 +254,9 @@ class Problem:
         if by_stage and self.choices.recompute != "none":
             remedy = f'each stage chooses for itself: give stage_recompute = "{self.choices.recompute}"'
             raise InvalidProblem("choices.recompute", f"{self.choices.recompute!r} under preset {name!r}", remedy)
+        if strange := sorted(self.choices.schedules - set(self.preset.schedules)):
+            remedy = f"this preset prices {', '.join(self.preset.schedules)}"
+            raise InvalidProblem("choices.schedules", f"{strange[0]!r} under preset {name!r}", remedy)
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
@@ -260,8 +266,10 @@ class Problem:
     def _check_stage_tensor(self) -> None:
         """Refuse tensor widths of single stages where nobody prices them."""
         where, what = "choices.stage_tensor", f"{sorted(self.choices.stage_tensor or ())}"
-        if not self.preset.nesting:
+        if not self.preset.nesting or self.preset.objective != "sum":
             raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
+        if "1f1b" not in self.choices.schedules:
+            raise InvalidProblem(where, f"{what} without schedule 1f1b", "allow it: no other takes less time or memory")
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
             raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
         shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]

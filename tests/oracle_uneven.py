@@ -47,10 +47,10 @@ class StageCosts(oracle.Costs):
         kinds = [inner.kind if repeats else "none" for repeats in again]
         block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
-        total += self._crossing(at - 1, first, replica) if at else 0
-        return total + (self._crossing(at, end, replica) if at + 1 < len(self.shape.variants) else 0)
+        total += self._relaid(at - 1, first, replica) if at else 0
+        return total + (self._relaid(at, end, replica) if at + 1 < len(self.shape.variants) else 0)
 
-    def _crossing(self, at: int, cut: int, replica: int) -> int:
+    def _relaid(self, at: int, cut: int, replica: int) -> int:
         """Return the transfer from a stage to the next."""
         narrow, wide = sorted(self.shape.variants[at : at + 2], key=lambda variant: variant.tensor)
         splits = self.training.splits_transfers

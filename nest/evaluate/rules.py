@@ -18,7 +18,7 @@ from nest.line import EVERY, Line
 from nest.places import Shape, lines, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
-from nest.problem import Problem, Variant
+from nest.problem import Problem
 from nest.uneven import groups_to_begin_with, starts_of, strides
 from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
@@ -39,7 +39,7 @@ def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
+    """Yield violations of what a plan chooses, from ``variant`` and ``schedule`` to ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
     yield from _variant_violations(problem, plan)
     if not 1 <= plan.replicas <= most:
@@ -48,10 +48,11 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("replicas", f"{plan.replicas} replicas, allowed are {sorted(choices.replicas)}")
     if choices.stages is not None and len(plan.stages) not in choices.stages:
         yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
+    if plan.schedule not in choices.schedules:
+        yield Violation("schedule", f"{plan.schedule!r}, allowed are {', '.join(sorted(choices.schedules))}")
     for at, stage in enumerate(plan.stages):
         yield from _sharding_violations(problem, plan, at)
-        variant = plan.stage_variants[at]
-        if what := _wrong_recompute(problem, variant, stage, last=at + 1 == len(plan.stages)):
+        if what := _wrong_recompute(problem, plan, stage, last=at + 1 == len(plan.stages)):
             yield Violation("recompute", f"stage {at} recomputes {what}")
 
 
@@ -75,20 +76,22 @@ def _may_be_uneven(problem: Problem, plan: Plan) -> bool:
     return set(plan.stage_variants) <= set(problem.stage_variants(plan.variant))
 
 
-def _wrong_recompute(problem: Problem, variant: Variant, stage: Stage, *, last: bool) -> str | None:
+def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) -> str | None:
     """Return what a stage recomputes, and why that is not legal; None where it is."""
     if problem.preset.recompute == "choices":
         due = "none" if last else problem.choices.recompute
         found = f"{stage.recompute!r}, the problem says {due!r}"
         return found if stage.recompute != due or stage.recomputed is not None else None
+    variant = stage.variant(plan.variant)
     kinds, graph = problem.recomputes(variant), problem.graphs[variant]
     layers = [graph.layers[graph.index[name]] for name in stage.layers]
     able = {kind: sum(layer.again(kind) is not None for layer in layers) for kind in kinds}
     if stage.recompute == "none":
         idle = "none" not in kinds and any(able.values())
         return f"nothing, allowed are {', '.join(kinds)}" if idle else None
-    if stage.recompute not in kinds:
-        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}"
+    if stage.recompute not in kinds or plan.schedule == "zb-h1":
+        late = ", but nothing under zb-h1" if plan.schedule == "zb-h1" else ""
+        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}{late}"
     count = able[stage.recompute]
     asked = count if stage.recomputed is None else stage.recomputed
     if not 1 <= asked <= count:

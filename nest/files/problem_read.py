@@ -141,6 +141,7 @@ def _choices(table: ChoicesTable) -> Choices:
         recomputed=_allowed(table.recomputed, "recomputed"),
         hybrid=table.hybrid,
         stage_tensor=_widths(table.stage_tensor),
+        schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 
 

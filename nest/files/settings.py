@@ -10,11 +10,13 @@ from nest.errors import InvalidProblem
 from nest.files.allowed import (
     ADVICE,
     DEVICES_ADVICE,
+    SCHEDULE_ADVICE,
     WIDTHS_ADVICE,
     ZERO_ADVICE,
     parse_allowed,
     parse_devices,
     parse_recompute,
+    parse_schedules,
     parse_widths,
     parse_zero,
 )
@@ -102,6 +104,7 @@ PARSERS: Mapping[str, Parser] = {
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
     "stage_tensor": (parse_widths, WIDTHS_ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
+    "schedules": (parse_schedules, SCHEDULE_ADVICE),
     "price_at_most": (parse_price, "a price from 0, or any"),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -12,16 +12,14 @@ import numpy as np
 
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
+from nest.cost.scale import Scale
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.evaluate import Evaluation, StageFigures
+from nest.evaluate.verdict import Evaluation, StageFigures
 from nest.graph import Layer, LayerGraph
+from nest.pipeline import Pipeline, StageTimes
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.simulate.pipeline import Pipeline, StageTimes
 from nest.units import Number
-
-WEIGHT_SHARE = 0.5
-"""Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
 
 
 def pipeline_of(
@@ -29,7 +27,7 @@ def pipeline_of(
     plan: Plan,
     evaluation: Evaluation,
     *,
-    weight_share: float = WEIGHT_SHARE,
+    weight_share: float | None = None,
     overlapped: bool = False,
 ) -> Pipeline:
     """Return the pipeline of one replica, whose stages take what they take in the slowest replica.
@@ -43,7 +41,8 @@ def pipeline_of(
     evaluation
         The judge's, of this plan.
     weight_share
-        Part of the backward pass of the layers that takes gradients of weights; only ZB-H1 sees it.
+        Part of the backward pass of each layer that takes gradients of weights, instead of what the layers say; only
+        ZB-H1 sees it.
     overlapped
         See `Pipeline`.
 
@@ -54,16 +53,23 @@ def pipeline_of(
     InvalidProblem
         If ``weight_share`` is no part.
     """
-    if not 0 <= weight_share <= 1:
+    if not 0 <= (weight_share or 0) <= 1:
         raise InvalidProblem("weight share", f"{weight_share}", "give a number from 0 to 1")
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
     problem = problem.built(problem.cluster.named(plan.technologies) or ())
-    stages = tuple(_Judged(problem, plan, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
+    stages = stage_times(problem, plan, evaluation.scale, evaluation.stages, weight_share)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap, wrap_send = _wrap(problem, plan, evaluation) if len(stages) > 1 else (0, 0)
+    wrap, wrap_send = _wrap(problem, plan, evaluation.scale) if len(stages) > 1 else (0, 0)
     return Pipeline(stages, microbatches, wrap, overlapped, wrap_send)
+
+
+def stage_times(
+    problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float | None = None
+) -> tuple[StageTimes, ...]:
+    """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
+    return tuple(_Judged(problem, plan, scale, each, at).times(weight_share) for at, each in enumerate(figures))
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -78,18 +84,15 @@ class _Judged:
 
     problem: Problem
     plan: Plan
-    evaluation: Evaluation
+    scale: Scale
+    figures: StageFigures
     at: int
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         return _graph(self.problem, self.plan, self.at).named(self.plan.stages[self.at].layers)
 
-    @property
-    def figures(self) -> StageFigures:
-        return self.evaluation.stages[self.at]
-
-    def times(self, weight_share: float) -> StageTimes:
+    def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         receive, gradient = self._transfers(recompute)
@@ -98,7 +101,7 @@ class _Judged:
         return StageTimes(
             forward=self.figures.forward - receive - send + gathered,
             backward=layers + self.figures.sharding - gathered,
-            weight=int(layers * Fraction(weight_share)) + scattered,
+            weight=self._weight(weight_share) + scattered,
             recompute=recompute,
             receive=receive,
             receive_gradient=gradient,
@@ -106,14 +109,18 @@ class _Judged:
             send_gradient=sent_gradient,
         )
 
+    def _weight(self, share: float | None) -> int:
+        given = self.layers if share is None else [replace(layer, weight_share=share) for layer in self.layers]
+        return sum(map(self.scale.weight_ticks, given))
+
     def _ticks(self, name: str) -> int:
-        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
+        return sum(self.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
 
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
             again = self.plan.stages[self.at].repeats(self.layers)
-            return sum(self.evaluation.scale.time.ticks(each.repeated_s) for each in again if each)
+            return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 
     @property
@@ -143,23 +150,26 @@ class _Judged:
         return (0, 0) if last else self._hop(self.figures.levels.exit, self.at)
 
     def _hop(self, level: int, boundary: int) -> tuple[int, int]:
-        return _hop(self.problem, self.plan, self.evaluation, level, _Transfer((boundary, boundary + 1), boundary))
+        return _hop(self.problem, self.plan, self.scale, level, _Transfer((boundary, boundary + 1), boundary))
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
 
         Type 2 scatters gradients; type 3 also gathers weights for the forward pass. Where the preset gathers them for
-        the backward pass, too, each exchange has a part by its bytes.
+        the backward pass, too, what goes with that and with the gradients has a part by its bytes each, unless the
+        plan's schedule tells them apart.
         """
         sharding, zero = self.figures.sharding, self.plan.stages[self.at].sharding.zero
         if zero < 3:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
+        gathered = self.figures.gathered
+        if self.plan.schedule == "zb-h1":
+            return gathered, self.figures.scattered
         copies = self.problem.training.held
-        sent = 2 * copies.gathered + copies.summed
-        gathered = int(sharding * Fraction(copies.gathered) / Fraction(sent)) if sent else 0
-        return gathered, sharding - 2 * gathered
+        sent = copies.gathered + copies.summed
+        return gathered, int((sharding - gathered) * Fraction(copies.summed) / Fraction(sent)) if sent else 0
 
 
 def _graph(problem: Problem, plan: Plan, at: int) -> LayerGraph:
@@ -184,24 +194,24 @@ class _Transfer(NamedTuple):
     boundary: int
 
 
-def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, sent: _Transfer) -> tuple[int, int]:
+def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, sent: _Transfer) -> tuple[int, int]:
     """Return for how long a stage is busy with receiving what crosses a boundary, and with sending as much."""
     stages, boundary = sent
     ends = plan.stage_variants[stages[0]], plan.stage_variants[stages[1]]
     sizes = [np.array([float(sum(_alive(_graph(problem, plan, at), plan, boundary)))]) for at in stages]
     times = Exchanges(problem).resharding_s(ends, level, (sizes[0], sizes[1]))
-    received, gathered, back = (evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
+    received, gathered, back = (scale.time.ticks(float(seconds[0])) for seconds in times)
     return received + gathered, back
 
 
-def _wrap(problem: Problem, plan: Plan, evaluation: Evaluation) -> tuple[int, int]:
+def _wrap(problem: Problem, plan: Plan, scale: Scale) -> tuple[int, int]:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
     boundaries, graph = range(len(plan.stages) - 1), _graph(problem, plan, 0)
     levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
         most = max(boundaries, key=lambda boundary: sum(_alive(graph, plan, boundary)))
         sent = _Transfer((len(plan.stages) - 1, 0), most)
-        return max(_hop(problem, plan, evaluation, level, sent) for level in levels)
+        return max(_hop(problem, plan, scale, level, sent) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
-    ticks = evaluation.scale.time.ticks
+    ticks = scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels), 0
