@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nest.errors import InvalidPlan
 from nest.evaluate import evaluate
@@ -79,6 +79,9 @@ def exported(given: Assignment, framework: Framework) -> Export:
     """
     framework.require(given)
     export = framework.write(given)
+    if given.plan.technologies:
+        what = f"the links of the network are to be {', '.join(given.plan.technologies)}"
+        export = replace(export, notes=(what, *export.notes))
     for rule in framework.broken(export.text, given.world):
         raise InvalidPlan(framework.name, f"{framework.title} would refuse what was written: {rule}", "please report")
     return export
