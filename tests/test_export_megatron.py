@@ -314,7 +314,10 @@ def beside_context(variant: Variant, replicas: int, cut: bool, ends: tuple[int, 
     """Return a plan of a small Mixtral with expert ranks beside context ranks."""
     sizes = Hyperparameters("moe", 32, 1024, 16, 8, ffn=2048, vocab=32000, seq=4096, experts=8, top_k=2)
     choices = Choices(
-        *(frozenset({getattr(variant, name)}) for name in ("tensor", "expert", "context", "microbatch")),
+        tensor=frozenset({variant.tensor}),
+        expert=frozenset({variant.expert}),
+        context=frozenset({variant.context}),
+        microbatch=frozenset({variant.microbatch}),
         sequence=variant.sequence,
     )
     cluster = cluster_named("dgx-h100:256")
