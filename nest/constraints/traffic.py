@@ -112,7 +112,11 @@ def _crossings(problem: Problem, whole: Whole, apart: int) -> Iterator[int]:
     for at in range(1, whole.outer.stages):
         upper, lower = whole.starts[at - 1], whole.starts[at]
         far = upper if problem.preset.boundary == "first" else upper + whole.devices[at - 1] - 1
-        yield _replicas_across(lower, far, whole.outer.replicas, whole.stride, apart)
+        if whole.line.left_out:
+            reach = far - upper
+            yield int((whole.blocks(at) // apart != (whole.blocks(at - 1) + reach) // apart).sum())
+        else:
+            yield _replicas_across(lower, far, whole.outer.replicas, whole.stride, apart)
 
 
 def _replicas_across(low: int, high: int, replicas: int, stride: int, apart: int) -> int:
@@ -138,7 +142,9 @@ def _synchronises(replicas: int, stride: int, apart: int) -> bool:
 def _synchronised(problem: Problem, whole: Whole, apart: int) -> Fraction:
     """Return the bytes of gradients that all replicas send and receive, where they are in different groups."""
     replicas = whole.outer.replicas
-    if not _synchronises(replicas, whole.stride, apart):
+    groups = whole.blocks(0) // apart if whole.line.left_out else None
+    apart_in_groups = _synchronises(replicas, whole.stride, apart) if groups is None else (groups != groups[0]).any()
+    if not apart_in_groups:
         return Fraction(0)
     layers = problem.graphs[whole.outer.variant].layers
     total = Fraction(0)

@@ -84,7 +84,7 @@ def exported(given: Assignment, framework: Framework) -> Export:
         export = replace(export, notes=(what, *export.notes))
     for rule in framework.broken(export.text, given.world):
         raise InvalidPlan(framework.name, f"{framework.title} would refuse what was written: {rule}", "please report")
-    return export
+    return replace(export, notes=(*given.standing, *export.notes))
 
 
 def _judged(found: SelfContained, plan: Plan) -> Assignment:
