@@ -41,6 +41,7 @@ Recompute: TypeAlias = Literal["none", "selective", "full"]
 """What is computed again before the backward pass: nothing, the attention core (arXiv 2205.05198, section 5), all."""
 
 RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
+"""The kinds of recomputation, that which keeps the most first."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,6 +11,7 @@ from nest.errors import InvalidProblem
 from nest.units import Number
 
 Optimizer: TypeAlias = Literal["sgd", "adam"]
+"""What follows gradients: without state, or with two moments."""
 
 OPTIMIZER_COPIES: Mapping[str, int] = {"sgd": 0, "adam": 6}
 """Optimizer bytes per byte of parameters (artifact of arXiv 2603.06798: master copy and two moments in fp32)."""
