@@ -8,7 +8,6 @@ from nest.certificate.family import Setting
 from nest.certificate.sum_check import settle_sums
 from nest.certificate.verdict import Closed, Outcome, Verdict
 from nest.cost.scale import scale_of
-from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem
@@ -30,13 +29,9 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
 
     Raises
     ------
-    OutOfScope
-        If the model branches: stages are runs of layers here.
+    LimitReached
+        If a model branches so much that its cuts are too many.
     """
-    if problem.branches:
-        raise OutOfScope(
-            "model", "it branches, which the checker does not cover", "'nest solve' proves its own optimum"
-        )
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:
