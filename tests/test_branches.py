@@ -197,7 +197,7 @@ def test_too_many_downsets() -> None:
     assert result.bound_ticks is not None
     assert 0 < result.bound_ticks < (result.objective_ticks or 0)
     fewer = LayerGraph((*loose[:13], graph.layers[-1]), graph.edges[:13])
-    for ask in (solve, lambda problem: claimed(problem, 1)):
+    for ask in (solve, lambda problem: claimed(problem, HARD_LIMIT)):
         with pytest.raises(LimitReached, match="its 8193 downsets make more than 1048576 stages"):
             ask(replace(problem, graphs={Variant(1): fewer}))
 
