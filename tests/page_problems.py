@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nest.alternatives import runners_up, sensitivity
-from nest.certify import certify
+from nest.alternatives import runners_up, search_again, sensitivity
 from nest.cluster import Cluster, Level
 from nest.cost.schedules import schedule_named
 from nest.evaluate import evaluate
@@ -63,7 +62,7 @@ def reported(problem: Problem, plan: Plan | None = None, *, searched: bool = Tru
         sensitivity(problem, plan, time_limit_s=30.0),
         runners_up(problem, plan, 2)[0],
         trace,
-        certify(problem, plan),
+        search_again(problem, plan, evaluation),
         provenance={"nest": "0", "written": problem.name},
         plan_file="plan.json",
     )

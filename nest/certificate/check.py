@@ -8,6 +8,7 @@ from nest.certificate.family import Setting
 from nest.certificate.sum_check import settle_sums
 from nest.certificate.verdict import Closed, Outcome, Verdict
 from nest.cost.scale import scale_of
+from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem
@@ -31,7 +32,16 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     ------
     LimitReached
         If a model branches so much that its cuts are too many.
+    OutOfScope
+        If schedules are played, or 1F1B is not among them: it is what is checked, and by the closed formula no other
+        takes less time or memory.
     """
+    if problem.preset.objective == "simulated":
+        what = f"{problem.preset.name!r} plays schedules, which the checker does not"
+        raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
+    if "1f1b" not in problem.choices.schedules:
+        what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
+        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:

@@ -12,9 +12,11 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option, plan_options, positive
 from nest.cli.output import PictureKind, check_files, is_terminal, print_json
 from nest.cli.reading import plan_from
-from nest.errors import InvalidPlan
+from nest.errors import InvalidPlan, OutOfScope
 
 if TYPE_CHECKING:
+    from nest.certify import Certificate
+    from nest.problem import Problem
     from nest.report.figures import PricedPlan
     from nest.report.page import Reported
     from nest.runs import SelfContained
@@ -69,6 +71,9 @@ def report_command(
     if not as_json and output is None and png is None and svg is None:
         raise click.UsageError("say where the report goes: -o report.html, --png, --svg or --json")
     check_files(first_path, {"-o": output, "--png": png, "--svg": svg})
+    if output is not None and output.suffix.lower() in (".pdf", ".png", ".svg", ".json"):
+        what = f"{output} is to be a page in HTML; --png and --svg draw pictures, --json is for programs"
+        raise click.BadParameter(what, param_hint="'-o'")
     pictures: dict[PictureKind, Path | None] = {"png": png, "svg": svg}
     for picture, option in ((png, "--png"), (svg, "--svg")):
         _check_picture(picture, option)
@@ -120,7 +125,6 @@ def _priced(found: SelfContained, path: Path) -> PricedPlan:
 def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tuple[int, float] | None) -> Reported:
     """Return everything that the page shows; ``searches`` are the number of runners-up, and seconds for each search."""
     from nest.alternatives import runners_up, sensitivity
-    from nest.certify import certify
     from nest.cost.schedules import schedule_named
     from nest.report.page import Reported
     from nest.simulate import pipeline_of, simulate
@@ -133,7 +137,7 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
         return Reported(priced, run, changed, uncertified="only the judge was", provenance=provenance, plan_file=file)
     count, limit_s = searches
     _tell("searching for a proof, for what changes are worth, and for other choices")
-    certificate = certify(problem, plan, time_limit_s=limit_s)
+    certificate = _certificate(problem, priced, limit_s)
     changed = sensitivity(problem, plan, time_limit_s=limit_s)
     runners = runners_up(problem, plan, count, time_limit_s=limit_s)[0] if count else None
     return Reported(priced, run, changed, runners, (), certificate, "", provenance, file)
@@ -143,6 +147,17 @@ def _tell(what: str) -> None:
     """Say on standard error what takes its time, where a person looks on."""
     if is_terminal(sys.stderr):
         click.echo(f"{what} ...", err=True)
+
+
+def _certificate(problem: Problem, priced: PricedPlan, limit_s: float) -> Certificate:
+    """Return what the checker says, or, where it does not cover the problem, what the solver does."""
+    from nest.alternatives import search_again
+    from nest.certify import certify
+
+    try:
+        return certify(problem, priced.plan, time_limit_s=limit_s)
+    except OutOfScope:
+        return search_again(problem, priced.plan, priced.evaluation, time_limit_s=limit_s)
 
 
 def _write(path: Path, content: bytes) -> None:
