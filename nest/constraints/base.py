@@ -194,10 +194,14 @@ class CouplingConstraint(Constraint):
         longer. Where none does, only the fewest of those with equally many rounds are in the programme.
     looks_at_types
         The same for a lower ZeRO type of a stage; of type 3, where that synchronises less, nothing is ever left out.
+    looks_at_ways
+        The same for any other way to shard and to recompute, under preset `default`. Where none does, a stage has only
+        ways in the programme than which no other is faster.
     """
 
     looks_at_replicas: ClassVar[bool] = True
     looks_at_types: ClassVar[bool] = True
+    looks_at_ways: ClassVar[bool] = True
 
     @abstractmethod
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:

@@ -56,6 +56,7 @@ class Budget(CouplingConstraint):
     kind: ClassVar[str] = "budget"
     looks_at_replicas: ClassVar[bool] = False
     looks_at_types: ClassVar[bool] = False
+    looks_at_ways: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", as_number(f"{self.kind}.most", self.most))
@@ -97,7 +98,7 @@ class Budget(CouplingConstraint):
     def post(self, programme: Programme) -> None:
         """Post how long an iteration may take on the devices of each outer choice."""
         for choice in programme.choices:
-            cost = choice.outer.replicas * choice.stride * self.rate * programme.tick
+            cost = choice.devices * self.rate * programme.tick
             if cost > 0:
                 programme.limit_objective(floor(exact(self.most) / cost), [choice.taken])
 

@@ -75,7 +75,8 @@ class BranchedBand(GroupedBand):
         self.order = StageOrder(tables.family, self.stages)
         self.opening, self.counts = self.order.opening, self.order.counts
 
-    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    def cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        """Return the cuts before and behind some stages, given by their indices in the tables."""
         return self.first[chosen], self.end[chosen]
 
     def _peaks(self, kept: Ints, moment: Ints) -> Ints:
@@ -185,7 +186,7 @@ class BranchedRepeats:
         left = np.flatnonzero(count <= able)
         rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
-            fits = self._fits(rows, self._reaches(self._count, rows, count), flying)
+            fits = self.fits(rows, count, flying)
             fewest[left[fits]] = count[fits]
             count = first_allowed(self._following, count + 1, most)
             more = ~fits & (count <= most)
@@ -202,9 +203,9 @@ class BranchedRepeats:
     def _entries(self, first: Ints, end: Ints) -> Ints:
         return self.order.stages.entries(first, end)
 
-    def _fits(self, stages: Stages, place: Ints, flying: int) -> np.ndarray:
-        """Return which stages fit whose layers recompute up to a place, one of them at least."""
-        first, end = stages.first, stages.end
+    def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+        """Return which stages fit of which so many layers recompute, at least one."""
+        first, end, place = stages.first, stages.end, self._reaches(self._count, stages, count)
         split = self.order.split(first, end, place)
         peak, some = self._again[self._entries(first, split)], np.flatnonzero(split != end)
         behind = self._plain[self._entries(split[some], end[some])]
