@@ -151,7 +151,7 @@ class SumSearch:
         return self._stages[variant]
 
     def _ask(self, rooms: list[Room], limit: int) -> None:
-        """Put outer choices to the solver, and those back that it closes below the limit, or that are to be asked again.
+        """Put outer choices to the solver, and those back that it closes, or that are to be asked again.
 
         A solver that is exact to tolerances only may leave a gap. Below a better plan there may be none.
         """
