@@ -117,7 +117,7 @@ class SumFormulation:
         """Return the programme of the rules alone: all outer choices, and all ways of all stages."""
         tables = Tables.of(problem)
         agenda, rooms = Agenda(tables), list[Room]()
-        stages = {variant: StageWays(tables.of_variant(variant), every=True) for variant in tables.fitting}
+        stages = {variant: StageWays(tables.of_variant(variant), "every") for variant in tables.fitting}
         while (taken := agenda.take(HARD_LIMIT)) is not None:
             choice = taken[1]
             rooms.append(Room(choice, stages[choice.variant].positions(choice), 0))

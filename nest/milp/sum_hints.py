@@ -22,7 +22,7 @@ def alone(tables: Tables, plan: Plan) -> SumFormulation | None:
     at = choice_of(choices, plan)
     if at is None:
         return None
-    ways = StageWays(tables.of_variant(plan.variant), every=True).positions(choices[at])
+    ways = StageWays(tables.of_variant(plan.variant), "every").positions(choices[at])
     whole = SumFormulation(tables, [Room(choices[at], ways, 0)], HARD_LIMIT)
     solution = encode(whole, plan)
     if solution is None:

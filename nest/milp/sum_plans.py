@@ -98,11 +98,10 @@ def _arc_of(made: SumFormulation, choice: int, position: int, wanted: tuple[int,
 
 
 def way_of(tables: GroupedTables, stage: Stage) -> StageWay:
-    """Return how a stage of a plan shards and recomputes, with the number of layers that do."""
+    """Return how a stage of a plan shards and recomputes, with the number of layers that it says do."""
     again = stage.repeats(tables.graph.named(stage.layers))
-    return StageWay(
-        (stage.sharding.zero, stage.sharding.degree), (stage.recompute, sum(each is not None for each in again))
-    )
+    count = sum(each is not None for each in again) if stage.recomputed is None else stage.recomputed
+    return StageWay((stage.sharding.zero, stage.sharding.degree), (stage.recompute, count))
 
 
 def same_plan(made: Plan, given: Plan) -> bool:

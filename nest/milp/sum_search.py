@@ -17,7 +17,7 @@ from nest.milp.claim import NO_PATH, Claim
 from nest.milp.sum_choices import Agenda, SumChoice
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_room import Room, narrowed, room_below
-from nest.milp.sum_stages import StageWays
+from nest.milp.sum_stages import StageWays, kept_under
 from nest.plan import Plan
 from nest.problem import Variant
 from nest.result import Status
@@ -80,7 +80,7 @@ class SumSearch:
         self.tables, self.engine, self.best = tables, engine, known
         self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
         self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
-        self._every = any(each.looks_at_ways for each in tables.filters.coupling)
+        self._ways = kept_under(tables.filters)
         self._stages, self._seen, self._kept = dict[Variant, StageWays](), dict[SumChoice, _Seen](), 0
         self._open, self._complete = NEVER, True
 
@@ -147,7 +147,7 @@ class SumSearch:
 
     def _stages_of(self, variant: Variant) -> StageWays:
         if variant not in self._stages:
-            self._stages[variant] = StageWays(self.tables.of_variant(variant), every=self._every)
+            self._stages[variant] = StageWays(self.tables.of_variant(variant), self._ways)
         return self._stages[variant]
 
     def _ask(self, rooms: list[Room], limit: int) -> None:

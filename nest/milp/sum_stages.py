@@ -7,17 +7,20 @@ the others are cut. What a stage of some layers costs in each of its ways is in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from nest.constraints import Run, Site
+from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
+
+Kept: TypeAlias = Literal["every", "sharding", "fastest"]
+"""Which ways of a stage are kept, see `StageWays`."""
 
 
 class Ways(NamedTuple):
@@ -68,13 +71,13 @@ class StageWays:
     ----------
     tables
         Of the variant.
-    every
-        Keep all ways. Otherwise of each option only the fastest recomputation is kept with which a stage fits, and of
-        the ways of a stage none than which another is no slower in load and synchronisation.
+    kept
+        ``"every"`` way; of each option the fastest recomputation with which a stage fits (``"sharding"``); or of these
+        none than which another is no slower in load and synchronisation (``"fastest"``).
     """
 
-    def __init__(self, tables: GroupedTables, *, every: bool) -> None:
-        self.tables, self.every = tables, every
+    def __init__(self, tables: GroupedTables, kept: Kept) -> None:
+        self.tables, self.kept = tables, kept
         self._bands: dict[int, GroupedBand] = {}
         self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
 
@@ -130,13 +133,13 @@ class StageWays:
                     columns = own + added, sharded.waits, np.full_like(own, at), kind, count
                     parts.append(Ways._make([first, end, *(each[chosen] for each in columns)]))
         found = Ways.together(parts)
-        return found if self.every else _undominated(found, self.tables.cuts)
+        return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
         self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
-        if not self.every:
+        if self.kept != "every":
             yield band.recomputation(way, flying, may)
             return
         nothing = np.zeros(may.shape, dtype=np.int64)
@@ -169,3 +172,10 @@ def _undominated(ways: Ways, cuts: int) -> Ways:
     ranks -= np.cumsum(begins) * (1 + ranks.max(initial=0))  # of each stage all are below those of the one before
     before = np.concatenate([np.full(1, NEVER), np.minimum.accumulate(ranks)])[:-1]
     return ways.pick(order[ranks < before])
+
+
+def kept_under(filters: Filters) -> Kept:
+    """Return which ways of a stage side constraints that tie stages together may tell apart."""
+    if any(each.looks_at_recompute for each in filters.coupling):
+        return "every"
+    return "sharding" if any(each.looks_at_sharding for each in filters.coupling) else "fastest"
