@@ -31,7 +31,7 @@ class LoadParts:
     tensor, context, expert
         Collectives of layers that no computation hides.
     transfer
-        Activations from the stage before, and gradients from the stage after.
+        Activations from the stage before, and gradients from the stage after; and what is sent, where that blocks.
     sharding
         What the holders of weights exchange for each microbatch.
     """
@@ -90,7 +90,7 @@ class _Stages:
         judged, layers = self.evaluation.stages[at], self._layers(at)
         ticks = self.evaluation.scale.time.ticks
         compute = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in layers)
-        transfer = times.receive + times.receive_gradient
+        transfer = times.transfers
         apart = compute + times.recompute + transfer + judged.sharding
         axes = self._axes(at, layers, judged.load - apart)
         return LoadParts(compute, times.recompute, **axes, transfer=transfer, sharding=judged.sharding)
@@ -114,8 +114,7 @@ class _Stages:
 
     def _blocks(self, at: int) -> Iterator[int]:
         """Yield where blocks of a stage stand within the largest group of the network, once for each such place."""
-        starts = self.problem.cluster.starts(self.plan.replicas, self.plan.replica_stride)
-        yield from dict.fromkeys(((starts + self.plan.stages[at].first_device) % self.problem.cluster.period).tolist())
+        yield from dict.fromkeys((self.plan.starts(at) % self.problem.cluster.period).tolist())
 
     def _by_axis(self, layers: Iterable[Layer | Recomputed], block: int) -> dict[Axis, int]:
         sums: Counter[Axis] = Counter()

@@ -56,6 +56,27 @@ class Groups(NamedTuple):
     across: frozenset[Spread]
 
 
+class Hop(NamedTuple):
+    """What crosses a boundary of a stage for one microbatch, an activation one way and a gradient the other.
+
+    Parameters
+    ----------
+    received, sent
+        Ticks that the stage is busy with what comes, and with what goes.
+    level
+        At which the two devices share a group.
+    """
+
+    received: int
+    sent: int
+    level: int
+
+    @property
+    def busy(self) -> int:
+        """Ticks of both."""
+        return self.received + self.sent
+
+
 class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
@@ -64,7 +85,7 @@ class _Walk:
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
         self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
         self._groups: dict[tuple[Axis, int], Spread] = {}
-        self._holders: dict[tuple[int, ...], Spread] = {}
+        self._holders: dict[tuple[int, tuple[int, ...]], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
@@ -79,8 +100,7 @@ class _Walk:
 
     def blocks(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""
-        replicas = np.arange(self.plan.replicas, dtype=np.int64)
-        return self.plan.stages[at].first_device + replicas * self.plan.replica_stride
+        return self.plan.starts(at)
 
     def levels(self, at: int) -> Ints:
         """Return the levels between a stage and the next: a row for each replica, a column for each device."""
@@ -132,13 +152,18 @@ class _Walk:
         return Groups(frozenset(within), frozenset(across))
 
     def _holder(self, expert: bool, blocks: Ints) -> Spread:
-        key = int(expert), int(blocks[0]) % self.problem.cluster.period, len(blocks)
+        key = int(expert), self._within_period(blocks)
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(copies_of(self.plan.variant, blocks, expert=expert))
         return self._holders[key]
 
+    def _within_period(self, devices: Ints) -> tuple[int, ...]:
+        """Return where devices are from the period on in which the first is: those alike are spread alike."""
+        period = self.problem.cluster.period
+        return tuple((devices - devices[0] // period * period).tolist())
+
     def _alone(self, devices: Ints) -> Spread:
-        key = -1, int(devices[0]) % self.problem.cluster.period, len(devices)
+        key = -1, self._within_period(devices)
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]
@@ -171,12 +196,19 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        receive, gradient = self._hops(self.at - 1), self._hops(self.at)
+        before, behind = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
-        passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
+        blocks, period = self.walk.blocks(self.at).tolist(), self.walk.problem.cluster.period
+        passes = {place: self._passes(place) for place in {block % period for block in blocks}}
         rows = [
-            (there[0] + passes[block][0], back[0] + passes[block][1], there[1], back[1], block)
-            for there, back, block in zip(receive, gradient, self.walk.blocks(self.at).tolist(), strict=True)
+            (
+                there.received + passes[block % period][0] + back.sent,
+                back.received + passes[block % period][1] + there.sent,
+                there.level,
+                back.level,
+                block,
+            )
+            for there, back, block in zip(before, behind, blocks, strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
@@ -187,15 +219,18 @@ class _Stage:
         memory, stepping = self._memory()
         return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
 
-    def _hops(self, boundary: int) -> list[tuple[int, int]]:
-        """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
+    def _hops(self, boundary: int) -> list[Hop]:
+        """Return the transfers across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
-            return [(0, 0)] * walk.plan.replicas
+            return [Hop(0, 0, 0)] * walk.plan.replicas
         levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
-        crossing = {each: walk.exchanges.crossing_s(variant, each, size) for each in set(levels.ravel().tolist())}
-        ticks = {each: sum(map(walk.ticks, times)) for each, times in crossing.items()}
-        return [max((ticks[each], each) for each in row) for row in levels.tolist()]
+        hops = {}
+        for level in set(levels.ravel().tolist()):
+            crossing = walk.exchanges.crossing_s(variant, level, size)
+            received = walk.ticks(crossing.received) + walk.ticks(crossing.gathered)
+            hops[level] = Hop(received, walk.ticks(crossing.sent), level)
+        return [max((hops[level] for level in row), key=lambda hop: (hop.busy, hop)) for row in levels.tolist()]
 
     def _passes(self, block: int) -> tuple[int, int]:
         """Return the ticks of the forward and the backward pass in a block, transfers apart."""

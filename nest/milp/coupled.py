@@ -161,9 +161,7 @@ class SumTerms(Coupled):
         return [self._choice(at, each) for at, each in enumerate(self.formulation.choices)]
 
     def _choice(self, at: int, choice: SumChoice) -> ChoiceTerm:
-        tables = self.formulation.of(choice)
-        _, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-        return ChoiceTerm(self.use[at], choice.outer, stride, choice.stages * choice.replicas * tables.width)
+        return ChoiceTerm(self.use[at], choice.outer, choice.placing.stride, choice.placing.used(choice.shape))
 
     @cached_property
     def slots(self) -> Sequence[Slot]:

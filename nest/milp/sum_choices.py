@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from nest.constraints import Outer
+from nest.places import Placing, Shape
 from nest.presets import Arrangement
 from nest.problem import Allowed, Variant
 from nest.tables import Tables
@@ -32,6 +33,8 @@ class SumChoice:
 
     Attributes
     ----------
+    placing
+        Where its blocks stand (C9).
     further
         Microbatches of a replica but one: how often the largest load counts besides.
     """
@@ -40,12 +43,23 @@ class SumChoice:
     stages: int
     replicas: int
     arrangement: Arrangement
+    placing: Placing
     further: int
 
     @property
     def outer(self) -> Outer:
         """What side constraints see of it."""
         return Outer(self.variant, self.stages, self.replicas)
+
+    @property
+    def shape(self) -> Shape:
+        """How many blocks it has, and how wide."""
+        return Shape(self.variant.width, self.stages, self.replicas)
+
+    @property
+    def starts(self) -> Ints:
+        """First devices of the stages of replica 0, from the first of the pipeline on."""
+        return self.placing.line.devices(np.array(self.placing.starts(self.stages), dtype=np.int64))
 
 
 class _Numbers(NamedTuple):
@@ -67,10 +81,12 @@ class Agenda:
     ----------
     tables
         Of the problem.
+    every
+        Keep choices as which others are alike, see `choices_of`.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    def __init__(self, tables: Tables, *, every: bool = False) -> None:
+        self.tables, self.every = tables, every
         self._turns = count()
         self._heap: list[tuple[int, int, Variant | _Cursor | SumChoice]] = []
         for variant in tables.fitting:
@@ -91,7 +107,7 @@ class Agenda:
             bound, _, found = heapq.heappop(self._heap)
             if isinstance(found, SumChoice):
                 return bound, found
-            cursor = numbers_of(self.tables, found) if isinstance(found, Variant) else found
+            cursor = choices_of(self.tables, found, every=self.every) if isinstance(found, Variant) else found
             following = next(cursor, None)
             if following is not None:
                 self._push(max(bound, following[0]), following[1])
@@ -110,24 +126,35 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     layers, ticks = tables.problem.graphs[variant].layers, tables.scale.time.ticks_array
     passes = (np.array([each.forward_s for each in layers]), np.array([each.backward_s for each in layers]))
     work = sum(int(ticks(seconds).sum()) for seconds in passes)
-    blocks = tables.filters.devices // variant.width
+    blocks = tables.blocks(variant)
     return min(-(-work * tables.problem.microbatches(variant) // blocks), HARD_LIMIT - 1)
 
 
-def numbers_of(tables: Tables, variant: Variant) -> Iterator[tuple[int, SumChoice]]:
-    """Yield the outer choices of a variant that are allowed (C4, C5, C10, `admits`), each with its bound, ascending.
+def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iterator[tuple[int, SumChoice]]:
+    """Yield the outer choices of a variant that are allowed (C4, C5, C9, C10, `admits`), by ascending bounds.
 
-    With one stage or one replica all arrangements are the same, and the first stands for them.
+    Parameters
+    ----------
+    every
+        Yield all placings. Otherwise one stands for all those in which stages see the same, unless a side constraint
+        may tell them apart.
     """
-    arrangements = tables.problem.preset.arrangements
+    made = tables.of_variant(variant)
+    alike = not (every or tables.filters.by_place or tables.filters.coupling)
     for stages, replicas, further, bound in zip(*map(np.ndarray.tolist, _numbers(tables, variant)), strict=True):
-        if tables.filters.outer(Outer(variant, stages, replicas)):
-            for arrangement in arrangements if stages > 1 and replicas > 1 else arrangements[:1]:
-                yield bound, SumChoice(variant, stages, replicas, arrangement, further)
+        if not tables.filters.outer(Outer(variant, stages, replicas)):
+            continue
+        seen, options = set[object](), made.options(replicas, stages)
+        for arrangement in tables.problem.preset.arrangements:
+            for placing in made.placings(stages, replicas, arrangement):
+                sights = made.sights(made.sites(stages, replicas, placing), options) if alike else placing
+                if sights not in seen:
+                    seen.add(sights)
+                    yield bound, SumChoice(variant, stages, replicas, arrangement, placing, further)
 
 
 def _numbers(tables: Tables, variant: Variant) -> _Numbers:
-    choices, blocks = tables.problem.choices, tables.filters.devices // variant.width
+    choices, blocks = tables.problem.choices, tables.blocks(variant)
     made = tables.of_variant(variant)
     counts = _allowed(choices.stages, min(made.layers, blocks))
     copies = _allowed(choices.replicas, min(made.microbatches, blocks))

@@ -1,6 +1,6 @@
 """The mathematical programme under the objective `sum`, without a solver: index sets and coefficients.
 
-A plan is an *outer choice* ``(variant, S, d, arrangement)`` and a path. The ``q``-th stage from the end is an *arc*: of
+A plan is an *outer choice* ``(variant, S, d, placing)`` and a path. The ``q``-th stage from the end is an *arc*: of
 an outer choice, with the layers between two cuts, in one way to shard and to recompute. It leads from the state ``(q -
 1, end)`` to the state ``(q, first)`` of the choice; the path starts behind all layers at ``q = 0`` and ends before them
 at ``q = S``. A cut is a number of layers, or a downset where layers branch. What a rule forbids for one of these by
@@ -45,6 +45,7 @@ SUM_SIDE_BY_INDEX_SETS: Mapping[str, str] = {
     "admits_place": "the arcs",
     "device_limit": "the outer choices",
     "memory_limit": "the ways of the arcs",
+    "reserves": "the outer choices",
 }
 """The same for what local side constraints say, by their hooks: an arc is in its pipeline and in its place."""
 
@@ -116,7 +117,7 @@ class SumFormulation:
     def whole(cls, problem: Problem) -> SumFormulation:
         """Return the programme of the rules alone: all outer choices, and all ways of all stages."""
         tables = Tables.of(problem)
-        agenda, rooms = Agenda(tables), list[Room]()
+        agenda, rooms = Agenda(tables, every=True), list[Room]()
         stages = {variant: StageWays(tables.of_variant(variant), "every") for variant in tables.fitting}
         while (taken := agenda.take(HARD_LIMIT)) is not None:
             choice = taken[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nest.milp.sum_choices import numbers_of
+from nest.milp.sum_choices import choices_of
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_plans import choice_of, encode
 from nest.milp.sum_room import Room
@@ -18,8 +18,8 @@ def alone(tables: Tables, plan: Plan) -> SumFormulation | None:
     """Return the programme of a plan and of no other; None where no programme has it."""
     if plan.variant not in tables.fitting:
         return None
-    choices = [choice for _, choice in numbers_of(tables, plan.variant)]
-    at = choice_of(choices, plan)
+    choices = [choice for _, choice in choices_of(tables, plan.variant, every=True)]
+    at = choice_of(tables.problem, choices, plan)
     if at is None:
         return None
     ways = StageWays(tables.of_variant(plan.variant), "every").positions(choices[at])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nest.constraints.programme import StageWay
+from nest.line import Line
 from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_formulation import SumFormulation
+from nest.places import Placing, Shape, placings
 from nest.plan import Plan, Stage, over_replicas
+from nest.problem import Problem
 from nest.tables import GroupedTables
 
 
@@ -29,11 +33,10 @@ def decode(made: SumFormulation, solution: SumSolution) -> Plan:
     """Return the plan of a solution; C8 and C9 hold by how it is built."""
     choice = made.choices[solution.choice]
     tables = made.of(choice)
-    starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
     arcs = sorted(solution.arcs, key=lambda arc: -int(made.arcs.position[arc]))
-    stages = tuple(_stage(made, tables, arc, start) for arc, start in zip(arcs, starts.tolist(), strict=True))
-    technologies = made.problem.cluster.technologies
-    return Plan(choice.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    stages = tuple(_stage(made, tables, arc, start) for arc, start in zip(arcs, choice.starts.tolist(), strict=True))
+    plan = Plan(choice.variant, choice.replicas, choice.placing.stride, stages, choice.arrangement)
+    return replace(plan, technologies=made.problem.cluster.technologies, line=choice.placing.line)
 
 
 def _stage(made: SumFormulation, tables: GroupedTables, arc: int, start: int) -> Stage:
@@ -54,10 +57,10 @@ def _stage(made: SumFormulation, tables: GroupedTables, arc: int, start: int) ->
 def encode(made: SumFormulation, plan: Plan) -> SumSolution | None:
     """Return the solution that is a plan; None where the index sets or `decode` rule it out.
 
-    With one stage or one replica it is that of the first arrangement, which is the same but for its name.
+    A plan that another arrangement would place alike is that of the arrangement which comes first.
     """
-    at = choice_of(made.choices, plan)
-    if at is None:
+    at = choice_of(made.problem, made.choices, plan)
+    if at is None or plan.technologies != made.problem.cluster.technologies:
         return None
     tables, arcs = made.of(made.choices[at]), list[int]()
     cut = tables.cuts - 1
@@ -67,19 +70,35 @@ def encode(made: SumFormulation, plan: Plan) -> SumSolution | None:
             return None
         arcs.append(found)
         cut = int(made.arcs.first[found])
-    solution = SumSolution(at, arcs)
-    return solution if same_plan(decode(made, solution), plan) else None
+    return SumSolution(at, arcs)
 
 
-def choice_of(choices: list[SumChoice], plan: Plan) -> int | None:
-    """Return the place of the outer choice of a plan."""
-    alike = len(plan.stages) == 1 or plan.replicas == 1
+def choice_of(problem: Problem, choices: Sequence[SumChoice], plan: Plan) -> int | None:
+    """Return the place of the outer choice of a plan; None where it is not there, or no arrangement places it so."""
+    placing = _placing_of(problem, plan)
+    if placing is None:
+        return None
+    wanted = plan.variant, len(plan.stages), plan.replicas, *_steps(placing, plan)
     for at, choice in enumerate(choices):
-        found = choice.variant, choice.stages, choice.replicas
-        same = found == (plan.variant, len(plan.stages), plan.replicas)
-        if same and (alike or choice.arrangement == plan.arrangement):
+        if (choice.variant, choice.stages, choice.replicas, *_steps(choice.placing, plan)) == wanted:
             return at
     return None
+
+
+def _placing_of(problem: Problem, plan: Plan) -> Placing | None:
+    """Return the placing of a plan among those of its own arrangement."""
+    if plan.arrangement not in problem.preset.arrangements or plan.replicas < 1:
+        return None
+    cluster, shape = problem.cluster, Shape(plan.variant.width, len(plan.stages), plan.replicas)
+    starts = tuple(plan.line.position(stage.first_device) for stage in plan.stages)
+    found = placings(plan.arrangement, shape, plan.line.length(cluster.devices), cluster.group_sizes)
+    same = (each for each in found if (each.starts(shape.stages), each.stride) == (starts, plan.replica_stride))
+    return next((each._replace(line=plan.line) for each in same), None)
+
+
+def _steps(placing: Placing, plan: Plan) -> tuple[int, int, Line]:
+    """Return what of a placing makes a difference to so many stages and replicas."""
+    return placing.pitch * (len(plan.stages) > 1), placing.stride * (plan.replicas > 1), placing.line
 
 
 def _arc_of(made: SumFormulation, choice: int, position: int, wanted: tuple[int, Stage]) -> int | None:
@@ -89,10 +108,12 @@ def _arc_of(made: SumFormulation, choice: int, position: int, wanted: tuple[int,
     own = made.by_choice[choice]
     among = own[(arcs.position[own] == position) & (arcs.end[own] == cut)]
     known = tables.graph.index
-    if any(name not in known for name in stage.layers):
+    if any(name not in known for name in stage.layers) or stage.devices != tables.width:
         return None
     layers = np.array(sorted(known[name] for name in stage.layers), dtype=np.int64)
     way = way_of(tables, stage)
+    if stage.sharding != over_replicas(*way.sharding):
+        return None
     same = (arc for arc in among.tolist() if np.array_equal(tables.between(int(arcs.first[arc]), cut), layers))
     return next((int(arc) for arc in same if made.way(arc) == way), None)
 
@@ -102,18 +123,3 @@ def way_of(tables: GroupedTables, stage: Stage) -> StageWay:
     again = stage.repeats(tables.graph.named(stage.layers))
     count = sum(each is not None for each in again) if stage.recomputed is None else stage.recomputed
     return StageWay((stage.sharding.zero, stage.sharding.degree), (stage.recompute, count))
-
-
-def same_plan(made: Plan, given: Plan) -> bool:
-    """Whether two plans are the same but for figures, and for what makes no difference to one stage or one replica."""
-    free = len(made.stages) == 1 or made.replicas == 1
-    bare = [
-        replace(
-            plan,
-            stages=tuple(replace(stage, load_s=None, memory_bytes=None, recomputed=None) for stage in plan.stages),
-            replica_stride=0 if made.replicas == 1 else plan.replica_stride,
-            arrangement=made.arrangement if free else plan.arrangement,
-        )
-        for plan in (made, given)
-    ]
-    return bare[0] == bare[1]

@@ -84,7 +84,7 @@ class StageWays:
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
         """Return the stages of a choice of a load of at most ``most``, by position from the end."""
         band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
-        sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
+        sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
         known: dict[tuple[Seen, int], Ways] = {}
         found = []
@@ -109,12 +109,11 @@ class StageWays:
         ways = ways.pick(kept)
         if not filters.local or not len(ways.first):
             return ways
-        starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-        run, start = Run(ways.first, ways.end), np.full(len(ways.first), starts[-position])
+        run, start = Run(ways.first, ways.end), np.full(len(ways.first), choice.starts[-position])
         masks = [
             filters.run(choice.variant, run),
             filters.stage(choice.variant, choice.stages, position, run),
-            filters.place(choice.outer, run, Site(position, start, tables.width, stride)),
+            filters.place(choice.outer, run, Site(position, start, tables.width, choice.placing.stride)),
         ]
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
