@@ -6,7 +6,8 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ import pytest
 from ortools.sat.python import cp_model
 from random_branches import BRANCHED, random_branched
 from random_default import SMALL, Size, random_plan, random_problem
+from random_places import idle_plan, roomy, spoilt
 from random_problems import show_plan, show_problem
 from test_default_agreement import LARGER, TINY, constraints_of
 from test_default_rules import BROKEN, LEGAL, PROBLEM, SHARDED
@@ -46,7 +48,7 @@ from nest.solve import Backend, solve
 ROOT = Path(__file__).resolve().parent.parent
 BACKENDS: tuple[Backend, ...] = ("cpsat", "pyomo")
 MODELS: tuple[tuple[Any, Any], ...] = ((sum_cpsat_model, sum_cpsat.run), (sum_pyomo_model, sum_highs.run))
-COUPLED = Size(layers=4, devices=8, levels=2, variants=1, batch=8)
+COUPLED = Size(layers=3, devices=6, levels=2, variants=1, batch=6)
 
 both_models = pytest.mark.parametrize(("module", "run"), MODELS, ids=BACKENDS)
 
@@ -58,12 +60,17 @@ def agree(problem: Problem, wanted: int | None, backends: tuple[Backend, ...] = 
         found = solve(problem, backend=backend)
         said = f"{shown}\n{backend}: {found.status} {found.objective_ticks} >= {found.bound_ticks}, {found.reason}"
         assert found.backend == backend
-        assert found.objective_ticks == wanted, f"{said}\n{show_plan(found.plan)}"
+        exact = backend == "cpsat" or found.status is not Status.FEASIBLE
+        assert near(found.objective_ticks, wanted, 0 if exact else 1e-12), f"{said}\n{show_plan(found.plan)}"
         assert (found.status is Status.INFEASIBLE) == (wanted is None), said
         assert (found.reason is not None) == (found.status is not Status.OPTIMAL), said
-        exact = backend == "cpsat" or found.status is not Status.FEASIBLE
         assert not exact or found.bound_ticks == wanted, said
         assert found.bound_ticks is None or (wanted is not None and found.bound_ticks <= wanted), said
+
+
+def near(found: int | None, wanted: int | None, part: float) -> bool:
+    """Whether an objective is the wanted one, up to a part of it, which is below what floating point tells apart."""
+    return found == wanted if found is None or wanted is None else wanted <= found <= wanted * (1 + part)
 
 
 def ask(module: Any, run: Any, made: SumFormulation, solution: SumSolution | None = None) -> Claim:
@@ -77,7 +84,7 @@ def ask(module: Any, run: Any, made: SumFormulation, solution: SumSolution | Non
     return claim
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(120))
 def test_agreement(seed: int) -> None:
     """Two to four layers, all ZeRO types and groups, recomputation, widths, nets; some with figures of any length."""
     problem = random_problem(seed, SMALL, ugly=seed % 10 == 9)
@@ -101,6 +108,13 @@ def test_agreement_where_layers_branch(seed: int) -> None:
     agree(problem, solve(problem).objective_ticks)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_agreement_where_devices_are_idle(seed: int) -> None:
+    """Placings with gaps, and around devices that are down."""
+    problem = (spoilt if seed % 2 else roomy)(seed)
+    agree(problem, solve(problem).objective_ticks)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2000, 4000))
 def test_agreement_on_larger_problems(seed: int) -> None:
@@ -117,14 +131,15 @@ def test_agreement_on_large_problems(seed: int) -> None:
     agree(problem, solve(problem).objective_ticks)
 
 
-@pytest.mark.parametrize("seed", range(200, 260))
+@pytest.mark.parametrize("seed", range(200, 250))
 def test_consequences_lose_nothing(seed: int) -> None:
     """The programme of the rules alone, all outer choices and all ways in one model, has the same optimum."""
-    problem = random_problem(seed, SMALL)
+    problem = roomy(seed) if seed % 5 == 0 else random_problem(seed, SMALL)
     wanted, made = solve(problem).objective_ticks, SumFormulation.whole(problem)
     for module, run in MODELS:
         claim = ask(module, run, made)
-        assert claim.objective == wanted, f"{show_problem(problem)}\n{claim}\n{wanted}"
+        part = 0 if module is sum_cpsat_model else 1e-12
+        assert near(claim.objective, wanted, part), f"{show_problem(problem)}\n{claim}\n{wanted}"
         assert claim.plan is None or evaluate(problem, claim.plan).legal
 
 
@@ -146,28 +161,34 @@ def test_local_side_constraints(seed: int) -> None:
     agree(problem, solve(problem).objective_ticks)
 
 
+@cache
 def coupled(seed: int) -> Problem:
-    """Return a random problem with one or two constraints that tie stages together, such as its best plan breaks."""
-    rng = random.Random(seed)
-    problem = random_problem(rng.randrange(10**9), COUPLED)
-    layers = next(iter(problem.graphs.values())).layers
-    if len(layers) > 1 and rng.random() < 0.8:
-        problem = problem.with_choices(stages=frozenset(range(2, 9)), replicas=None)
-    free = solve(problem)
-    if free.plan is None or free.objective_s is None or len(layers) == 1:
-        return coupled(seed + 100_000)
-    cost, plan = free.objective_s * free.plan.used_devices, free.plan
-    for _ in range(30):
-        two = [layer.id for layer in rng.sample(layers, 2)]
-        drawn: list[Constraint] = [
-            Budget(cost * rng.choice([0.5, 0.8, 0.99]), rate_per_device_s=1),
-            DistinctStages(rng.choice([1, 1, 2])),
-            SameSharding(two),
-        ]
-        problem = problem.with_constraints(*rng.sample(drawn, rng.choice([1, 1, 2])))
-        if not evaluate(problem, plan).legal:
-            break
-    return problem
+    """Return a random problem with a constraint that its best plan breaks and mostly some other keeps, or with two."""
+    kind = ("budget", "distinct_stages", "same_sharding")[seed % 3]
+    for again in count(seed, 10_000):
+        rng, problem = random.Random(again), random_problem(again, COUPLED)
+        layers, free = next(iter(problem.graphs.values())).layers, solve(problem)
+        if len(layers) == 1 or free.plan is None or free.objective_s is None:
+            continue
+        others = [plan for plan in (random_plan(rng.random(), problem) for _ in range(30)) if kept(problem, plan)]
+        cost = free.objective_s * free.plan.used_devices
+        for _ in range(10):
+            budget = Budget(cost * rng.choice([0.5, 0.8, 0.95]), rate_per_device_s=1)
+            two = SameSharding([layer.id for layer in rng.sample(layers, 2)])
+            drawn: dict[str, Constraint] = {
+                "budget": budget,
+                "distinct_stages": DistinctStages(1),
+                "same_sharding": two,
+            }
+            tied = problem.with_constraints(drawn[kind])
+            if not kept(tied, free.plan) and (seed % 4 == 0 or any(kept(tied, plan) for plan in others)):
+                return problem.with_constraints(*drawn.values()) if seed % 5 == 0 else tied
+    raise AssertionError("seeds do not end")
+
+
+def kept(problem: Problem, plan: Plan) -> bool:
+    """Whether a plan is legal."""
+    return evaluate(problem, plan).legal
 
 
 def best_of_all(problem: Problem) -> int | None:
@@ -186,7 +207,7 @@ def covered(problem: Problem) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(70))
+@pytest.mark.parametrize("seed", range(50))
 def test_coupling(seed: int) -> None:
     """What ties stages together: both models, and `nest solve`, which asks the dynamic program first."""
     problem = coupled(seed)
@@ -206,16 +227,14 @@ def test_coupling_of_more(seed: int) -> None:
 
 
 def test_constraints_matter() -> None:
-    """Many of the problems above have another optimum without their constraints, and floating point covers most."""
+    """Many of the problems above have another optimum without their constraints, and some have none."""
     seen: Counter[str] = Counter()
-    for seed in range(70):
+    for seed in range(50):
         problem = coupled(seed)
         free, bound = solve(problem.with_constraints()).objective_ticks, solve(problem).objective_ticks
         seen.update(["same" if free == bound else "none" if bound is None else "dearer"])
         seen.update(each.kind for each in problem.constraints)
-        seen.update(["covered"] * covered(problem))
-    assert min(seen["dearer"], seen["none"], seen["budget"], seen["distinct_stages"], seen["same_sharding"]) >= 10, seen
-    assert seen["covered"] >= 40, seen
+    assert min(seen["dearer"], seen["none"], seen["budget"], seen["distinct_stages"], seen["same_sharding"]) >= 8, seen
 
 
 @dataclass(frozen=True)
@@ -285,10 +304,12 @@ def test_kept_rules_are_feasible(plan: Plan, module: Any, run: Any) -> None:
 @pytest.mark.parametrize("seed", range(600, 608))
 def test_legal_plan_has_the_judged_price(seed: int, module: Any, run: Any) -> None:
     """A programme fixed to any legal plan takes exactly what the judge says; what is illegal it does not have."""
-    problem = random_problem(seed, SMALL)
+    problem = roomy(seed) if seed % 2 else random_problem(seed, SMALL)
     made, legal = SumFormulation.whole(problem), 0
     for again in range(25):
-        plan = random_plan(again, problem)
+        plan = idle_plan(again, problem) if seed % 2 else random_plan(again, problem)
+        if plan is None:
+            continue
         verdict, solution = evaluate(problem, plan), encode(made, plan)
         if not verdict.legal:
             assert solution is None, show_plan(plan)

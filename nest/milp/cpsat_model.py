@@ -245,6 +245,7 @@ SIDE: Mapping[str, Post | str] = {
     "admits_place": admits_place,
     "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
     "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
+    "reserves": SIDE_BY_INDEX_SETS["reserves"],
     "coupling": coupling,
 }
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""

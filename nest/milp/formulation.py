@@ -47,6 +47,7 @@ SIDE_BY_INDEX_SETS: Mapping[str, str] = {
     "admits_run": "`fits.Fits`",
     "device_limit": "the outer choices",
     "memory_limit": "`fits.Fits`",
+    "reserves": "nothing: no preset that is covered leaves devices idle, and `device_limit` says all",
 }
 """The same for what local side constraints say, by their hooks."""
 
