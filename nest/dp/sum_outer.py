@@ -154,17 +154,23 @@ class SumBounds:
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
         """Return the bound of one choice, from the places of its stages."""
-        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
-        hops = np.array([sum(each)]), np.array([min(each)])
-        options = self.tables.options(choice.replicas, choice.stages)
-        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
-        types = tuple(sorted({option.zero for option in options}))
+        hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest = self._slowest.get((choice.stages, choice.replicas), 0)
         once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
         sync = int(once / choice.stages)
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+
+    def at_sites(
+        self, choice: SumChoice, sites: tuple[Site, ...]
+    ) -> tuple[tuple[Ints, Ints], Exchanged, tuple[int, ...]]:
+        """Return what `objective` asks for, in one choice whose stages see this: transfers, exchanges and types."""
+        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
+        hops = np.array([sum(each)]), np.array([min(each)])
+        options = self.tables.options(choice.replicas, choice.stages)
+        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
+        return hops, exchanged, tuple(sorted({option.zero for option in options}))
 
     def _hops(self, pair: Pair) -> int:
         """Return the least ticks of both transfers of a stage."""

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.sum_cuts import cuts_of
+from nest.dp.sum_cuts import Entries, cuts_of
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -53,12 +54,12 @@ class Holding(NamedTuple):
     ----------
     options
         How a stage may shard.
-    stride
-        Devices from replica to replica.
+    placing
+        Where their blocks are.
     """
 
     options: tuple[Option, ...]
-    stride: int
+    placing: Placing
 
 
 class Turn(NamedTuple):
@@ -111,6 +112,8 @@ class Path:
         Sum and largest of the loads, and largest synchronisation.
     cuts, ways
         Numbers of the cuts from that before all layers to that behind all, and how each stage shards and recomputes.
+    stages
+        Where each stage is in tables.
     """
 
     loads: int
@@ -118,6 +121,7 @@ class Path:
     sync: int
     cuts: tuple[int, ...]
     ways: tuple[Way, ...]
+    stages: tuple[Entries, ...]
 
 
 class SumRows:
@@ -141,7 +145,7 @@ class SumRows:
         self, band: GroupedBand, masks: StageMasks, steps: tuple[Step, ...], holding: Holding, watch: Watch
     ) -> None:
         self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
-        self.options, self.stride = holding
+        self.options, self.placing = holding
         self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
@@ -164,7 +168,7 @@ class SumRows:
         band, shape = self.band, self.band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        admitted = self.masks.at(step.role, step.start, self.stride)
+        admitted = self.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
         allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step.site.holders)):
@@ -261,7 +265,7 @@ class SumRows:
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        found, ways, slowest, sync = [0], list[Way](), 0, 0
+        found, ways, entries, slowest, sync = [0], list[Way](), list[Entries](), 0, 0
         for position in range(len(self.steps), 0, -1):
             first, tables = found[-1], self.stage(self.steps[position - 1])
             stages = self.cuts.stages(slice(first, first + 1), self.band.depth)
@@ -270,9 +274,10 @@ class SumRows:
             end, at = self.cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
+            entries.append(at)
             option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
     def _begins(self, position: int) -> slice:
         """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from nest.export.base import Framework, Inexpressible
 from nest.export.numbers import ModelNumbers, numbers_of
 from nest.export.parts import AlikeSearch, all_layers
 from nest.plan import Plan
+from nest.presets import SCHEDULES
 from nest.problem import RECOMPUTE, Choices, Problem
 from nest.result import Report, Result
 from nest.runs import Run
@@ -54,9 +55,21 @@ class RunsOn(LocalConstraint):
         return any(zero == 0 or len(fitting) > 1 for zero in types)
 
     def admits_place(self, problem: Problem, outer: Outer, run: Layers, site: Site) -> Mask:  # noqa: ARG002 - a hook
-        """Return all where the replicas of a stage are neighbours, none otherwise."""
-        fits = outer.replicas == 1 or outer.stages == 1 or site.stride == outer.variant.width
-        return np.full(np.broadcast(run.first, run.end, site.start).shape, fits)
+        """Return stages that begin where the ranks before them end, if their replicas are neighbours."""
+        width, before = outer.variant.width, outer.stages - site.position
+        due = site.line.devices(np.array(before * width * outer.replicas))
+        fits = (site.start == due) & (outer.replicas == 1 or site.stride == width)
+        return np.broadcast_to(fits, np.broadcast(run.first, run.end, site.start).shape)
+
+    def reserves(self, problem: Problem) -> Collection[int]:
+        """Return the nodes that have a device which other constraints reserve: launchers start on whole nodes.
+
+        On a cluster of one node they may be started on some of its devices.
+        """
+        node, devices = problem.cluster.group_sizes[0], problem.cluster.devices
+        others = (each for each in problem.constraints if isinstance(each, LocalConstraint) and each is not self)
+        down = {device // node for each in others for device in each.reserves(problem)} if devices > node else ()
+        return [device for at in sorted(down) for device in range(at * node, min((at + 1) * node, devices))]
 
 
 def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
@@ -65,7 +78,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     Raises
     ------
     Infeasible
-        If the framework has none of the ZeRO types, or of what may be recomputed, that the problem allows.
+        If the framework has none of the ZeRO types, of the schedules, or of what may be recomputed, that the problem
+        allows.
     InvalidProblem
         If the model is none that frameworks have, or the problem allows fewer layers to recompute than a stage may have
         and the framework recomputes all of them.
@@ -79,9 +93,14 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     if not kinds:
         known = ", ".join(kind for kind in RECOMPUTE if kind in framework.recomputes)
         raise Infeasible(f"{framework.title} recomputes {known}, of which the problem allows nothing")
+    schedules = choices.schedules & framework.schedules
+    if not schedules:
+        known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
+        raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
     asked = problem.with_constraints(*problem.constraints, constraint)
-    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=choices.hybrid and framework.hybrid)
+    hybrid = choices.hybrid and framework.hybrid
+    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules)
     whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
     if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
         what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"

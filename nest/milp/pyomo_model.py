@@ -221,6 +221,7 @@ RULES: Mapping[str, Post | str] = {
     "range": BY_INDEX_SETS["range"],
     "nesting": BY_INDEX_SETS["nesting"],
     "technology": BY_INDEX_SETS["technology"],
+    "schedule": BY_INDEX_SETS["schedule"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 

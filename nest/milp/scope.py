@@ -12,7 +12,7 @@ REMEDY = "use the dynamic program"
 
 KNOWN = frozenset(
     {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
-    | {"stage_recompute", "recomputed", "hybrid", "price_at_most"}
+    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules"}
 )
 """Choices that the programme takes into account."""
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.places import Placing, Shape
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Allowed, Variant
 from nest.tables import Tables
 from nest.units import HARD_LIMIT, NEVER, Ints
@@ -35,6 +35,8 @@ class SumChoice:
     ----------
     placing
         Where its blocks stand (C9).
+    schedule
+        In which order stages take their passes.
     further
         Microbatches of a replica but one: how often the largest load counts besides.
     """
@@ -44,6 +46,7 @@ class SumChoice:
     replicas: int
     arrangement: Arrangement
     placing: Placing
+    schedule: ScheduleName
     further: int
 
     @property
@@ -136,10 +139,12 @@ def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iter
     Parameters
     ----------
     every
-        Yield all placings. Otherwise one stands for all those in which stages see the same, unless a side constraint
-        may tell them apart.
+        Yield all placings and schedules. Otherwise one stands for all those in which stages see the same, unless a side
+        constraint may tell them apart, and 1F1B for all schedules: none takes less time or memory.
     """
-    made = tables.of_variant(variant)
+    made, schedules = tables.of_variant(variant), sorted(tables.problem.choices.schedules)
+    if "1f1b" in schedules and not every:
+        schedules = ["1f1b"]
     alike = not (every or tables.filters.by_place or tables.filters.coupling)
     for stages, replicas, further, bound in zip(*map(np.ndarray.tolist, _numbers(tables, variant)), strict=True):
         if not tables.filters.outer(Outer(variant, stages, replicas)):
@@ -150,7 +155,8 @@ def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iter
                 sights = made.sights(made.sites(stages, replicas, placing), options) if alike else placing
                 if sights not in seen:
                     seen.add(sights)
-                    yield bound, SumChoice(variant, stages, replicas, arrangement, placing, further)
+                    for schedule in schedules:
+                        yield bound, SumChoice(variant, stages, replicas, arrangement, placing, schedule, further)
 
 
 def _numbers(tables: Tables, variant: Variant) -> _Numbers:

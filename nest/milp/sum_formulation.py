@@ -35,6 +35,7 @@ SUM_BY_INDEX_SETS: Mapping[str, str] = {
     "range": "the domains of loads and objective",
     "nesting": "`nest.tables.Tables.fitting`",
     "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
+    "schedule": "the outer choices",
 }
 """Rules for which there is nothing to post under `sum`, and what keeps them."""
 

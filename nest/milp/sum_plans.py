@@ -35,7 +35,7 @@ def decode(made: SumFormulation, solution: SumSolution) -> Plan:
     tables = made.of(choice)
     arcs = sorted(solution.arcs, key=lambda arc: -int(made.arcs.position[arc]))
     stages = tuple(_stage(made, tables, arc, start) for arc, start in zip(arcs, choice.starts.tolist(), strict=True))
-    plan = Plan(choice.variant, choice.replicas, choice.placing.stride, stages, choice.arrangement)
+    plan = Plan(choice.variant, choice.replicas, choice.placing.stride, stages, choice.arrangement, choice.schedule)
     return replace(plan, technologies=made.problem.cluster.technologies, line=choice.placing.line)
 
 
@@ -78,9 +78,9 @@ def choice_of(problem: Problem, choices: Sequence[SumChoice], plan: Plan) -> int
     placing = _placing_of(problem, plan)
     if placing is None:
         return None
-    wanted = plan.variant, len(plan.stages), plan.replicas, *_steps(placing, plan)
-    for at, choice in enumerate(choices):
-        if (choice.variant, choice.stages, choice.replicas, *_steps(choice.placing, plan)) == wanted:
+    wanted = plan.variant, len(plan.stages), plan.replicas, plan.schedule, *_steps(placing, plan)
+    for at, each in enumerate(choices):
+        if (each.variant, each.stages, each.replicas, each.schedule, *_steps(each.placing, plan)) == wanted:
             return at
     return None
 

@@ -89,7 +89,8 @@ class StageWays:
         known: dict[tuple[Seen, int], Ways] = {}
         found = []
         for position in range(1, choice.stages + 1):
-            key = sites[-position], self.tables.flying(choice.replicas, position)
+            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
+            key = sites[-position], flying
             if key not in known:
                 known[key] = self._ways(band, *key, options, most)
             found.append(self._placed(choice, position, known[key]))
