@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -161,34 +158,31 @@ def test_local_side_constraints(seed: int) -> None:
     agree(problem, solve(problem).objective_ticks)
 
 
-@cache
-def coupled(seed: int) -> Problem:
-    """Return a random problem with a constraint that its best plan breaks and mostly some other keeps, or with two."""
-    kind = ("budget", "distinct_stages", "same_sharding")[seed % 3]
-    for again in count(seed, 10_000):
-        rng, problem = random.Random(again), random_problem(again, COUPLED)
-        layers, free = next(iter(problem.graphs.values())).layers, solve(problem)
-        if len(layers) == 1 or free.plan is None or free.objective_s is None:
-            continue
-        others = [plan for plan in (random_plan(rng.random(), problem) for _ in range(30)) if kept(problem, plan)]
-        cost = free.objective_s * free.plan.used_devices
-        for _ in range(10):
-            budget = Budget(cost * rng.choice([0.5, 0.8, 0.95]), rate_per_device_s=1)
-            two = SameSharding([layer.id for layer in rng.sample(layers, 2)])
-            drawn: dict[str, Constraint] = {
-                "budget": budget,
-                "distinct_stages": DistinctStages(1),
-                "same_sharding": two,
-            }
-            tied = problem.with_constraints(drawn[kind])
-            if not kept(tied, free.plan) and (seed % 4 == 0 or any(kept(tied, plan) for plan in others)):
-                return problem.with_constraints(*drawn.values()) if seed % 5 == 0 else tied
-    raise AssertionError("seeds do not end")
+DEARER: dict[str, tuple[int, ...]] = {
+    "budget": (11, 77, 109, 115, 184, 219, 238),
+    "distinct_stages": (4, 5, 109, 115, 184),
+    "same_sharding": (11, 145, 253, 553, 659),
+}
+"""Seeds of problems whose best plan breaks a constraint of a kind, and which have other plans that keep it."""
+
+TIED = [
+    *((kind, seed) for kind, seeds in DEARER.items() for seed in seeds),
+    *((kind, seed) for seed in range(600, 604) for kind in DEARER),
+    *(("all", seed) for seed in (11, 109, 184)),
+]
 
 
-def kept(problem: Problem, plan: Plan) -> bool:
-    """Whether a plan is legal."""
-    return evaluate(problem, plan).legal
+def coupled(kind: str, seed: int) -> Problem:
+    """Return a random problem with a constraint that ties stages together, or with one of each kind."""
+    problem = random_problem(seed, COUPLED)
+    layers, free = next(iter(problem.graphs.values())).layers, solve(problem)
+    cost = 1.0 if free.plan is None or free.objective_s is None else free.objective_s * free.plan.used_devices
+    every: dict[str, Constraint] = {
+        "budget": Budget(cost * 0.8, rate_per_device_s=1),
+        "distinct_stages": DistinctStages(1),
+        "same_sharding": SameSharding([layers[0].id, layers[-1].id]),
+    }
+    return problem.with_constraints(*(each for name, each in every.items() if kind in (name, "all")))
 
 
 def best_of_all(problem: Problem) -> int | None:
@@ -207,34 +201,25 @@ def covered(problem: Problem) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_coupling(seed: int) -> None:
+@pytest.mark.parametrize(("kind", "seed"), TIED)
+def test_coupling(kind: str, seed: int) -> None:
     """What ties stages together: both models, and `nest solve`, which asks the dynamic program first."""
-    problem = coupled(seed)
+    problem = coupled(kind, seed)
     best = best_of_all(problem)
     agree(problem, best, BACKENDS if covered(problem) else ("cpsat",))
     found = solve(problem)
     assert found.objective_ticks == best, show_problem(problem)
     assert found.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+    assert seed >= 600 or kind == "all" or (found.backend, found.status) == ("cpsat", Status.OPTIMAL)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1600))
-def test_coupling_of_more(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(1000, 1400))
+@pytest.mark.parametrize("kind", [*DEARER, "all"])
+def test_coupling_of_more(kind: str, seed: int) -> None:
     """Many more."""
-    problem = coupled(seed)
+    problem = coupled(kind, seed)
     agree(problem, best_of_all(problem), BACKENDS if covered(problem) else ("cpsat",))
-
-
-def test_constraints_matter() -> None:
-    """Many of the problems above have another optimum without their constraints, and some have none."""
-    seen: Counter[str] = Counter()
-    for seed in range(50):
-        problem = coupled(seed)
-        free, bound = solve(problem.with_constraints()).objective_ticks, solve(problem).objective_ticks
-        seen.update(["same" if free == bound else "none" if bound is None else "dearer"])
-        seen.update(each.kind for each in problem.constraints)
-    assert min(seen["dearer"], seen["none"], seen["budget"], seen["distinct_stages"], seen["same_sharding"]) >= 8, seen
 
 
 @dataclass(frozen=True)
