@@ -117,14 +117,15 @@ class SumSearch:
         rooms, size, limit = list[Room](), 0, min(self.best.objective, HARD_LIMIT)
         while size < TOGETHER and self._left != 0.0 and (taken := self.agenda.take(limit)) is not None:
             bound, choice = taken
-            seen = self._seen.get(choice)
-            if seen is None or seen.room is None or seen.horizon <= bound:
-                self._look(bound, choice, seen)
+            room, horizon = self._room(bound, choice)
+            bound = horizon if room is None else max(bound, room.least)
+            if room is None or bound > self.agenda.least:
+                self.agenda.put(bound, choice)
                 continue
             if not rooms:
                 limit = min(limit, bound + max(1, int(bound * self.step)))
-            limit = min(limit, seen.horizon)
-            room = narrowed(seen.room, self.tables.of_variant(choice.variant).cuts, limit)
+            limit = min(limit, horizon)
+            room = narrowed(room, self.tables.of_variant(choice.variant).cuts, limit)
             if room.empty:
                 self.agenda.put(limit, choice)
             else:
@@ -132,8 +133,14 @@ class SumSearch:
                 size += room.size
         return rooms, limit
 
-    def _look(self, bound: int, choice: SumChoice, seen: _Seen | None) -> None:
-        """Find the stages of an outer choice below a horizon, and put it back with the bound that they give."""
+    def _room(self, bound: int, choice: SumChoice) -> tuple[Room | None, int]:
+        """Return the stages of an outer choice below a horizon above its bound, None where there is no plan; and that.
+
+        What was found before is kept as long as there is room for it. A second look comes to the same.
+        """
+        seen = self._seen.get(choice)
+        if seen is not None and seen.room is not None and seen.horizon > bound:
+            return seen.room, seen.horizon
         turn = 0 if seen is None else seen.turn + 1
         horizon = min(self.best.objective, HARD_LIMIT)
         if self.best.plan is None and turn < len(HORIZONS):
@@ -143,7 +150,7 @@ class SumSearch:
         if self._kept > MOST_KEPT:
             self._seen, self._kept = {}, room.size
         self._seen[choice] = _Seen(horizon, turn, None if room.empty else room)
-        self.agenda.put(horizon if room.empty else max(bound, room.least), choice)
+        return None if room.empty else room, horizon
 
     def _stages_of(self, variant: Variant) -> StageWays:
         if variant not in self._stages:
