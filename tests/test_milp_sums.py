@@ -180,7 +180,7 @@ def coupled(kind: str, seed: int) -> Problem:
     every: dict[str, Constraint] = {
         "budget": Budget(cost * 0.8, rate_per_device_s=1),
         "distinct_stages": DistinctStages(1),
-        "same_sharding": SameSharding([layers[0].id, layers[-1].id]),
+        "same_sharding": SameSharding(list(dict.fromkeys([layers[0].id, layers[-1].id]))),
     }
     return problem.with_constraints(*(each for name, each in every.items() if kind in (name, "all")))
 
@@ -330,6 +330,7 @@ BESIDE = {"variant": ("cover", "stages"), "cover": ("order",), "stages": ("order
 def test_posted_rule_is_needed(rule: str, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A solution that breaks one posted rule is refused, and would not be if the rule were not posted."""
     made, statuses, rules = SumFormulation.whole(PROBLEM), [], dict(module.RULES)
+    monkeypatch.setattr(module, "COSTS", {"objective": module.objective})
     for left_out in (BESIDE[rule], (*BESIDE[rule], rule)):
         kept = {name: post for name, post in rules.items() if name not in left_out}
         monkeypatch.setattr(module, "RULES", kept)
@@ -398,8 +399,9 @@ def test_hint_and_bound(seed: int) -> None:
 
 def test_known_bound_ends_the_search() -> None:
     """A plan that reaches a bound is claimed without any question to a solver."""
-    problem = random_problem(701, SMALL)
+    problem = PROBLEM
     best = solve(problem)
+    assert best.plan is not None
     claim = solve_cpsat(problem, hint=best.plan, at_least=best.objective_ticks)
     assert (claim.status, claim.objective) == (Status.OPTIMAL, best.objective_ticks)
     assert claim.solver == NO_PATH.solver
