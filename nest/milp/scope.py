@@ -33,6 +33,9 @@ def require_scope(problem: Problem) -> None:
     if not (sums(preset) or levelled(preset)):
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, REMEDY)
+    if problem.choices.stage_tensor is not None:
+        what = "the programme covers stages of one tensor width"
+        raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:
