@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nest.classes import across
 from nest.cost.exchanges import (
     BACKWARD,
     FORWARD,
@@ -66,6 +67,13 @@ class _Walk:
         self._groups: dict[tuple[Axis, int], Spread] = {}
         self._holders: dict[tuple[int, ...], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
+        self._across: dict[frozenset[str], LayerGraph] = {}
+
+    def across(self, classes: frozenset[str]) -> LayerGraph:
+        """Return the layers as devices of some classes together have them."""
+        if classes not in self._across:
+            self._across[classes] = across(self.graph, classes)
+        return self._across[classes]
 
     def quanta(self, size: Number) -> int:
         return quanta(size, self.scale.quanta_per_byte)
@@ -152,8 +160,13 @@ class _Stage:
     at: int
 
     @cached_property
+    def classes(self) -> frozenset[str]:
+        """Classes of the devices that it stands on, in whichever replica; none where there is one class."""
+        return self.walk.problem.cluster.classes_in(self.walk.blocks(self.at), self.walk.plan.stages[self.at].devices)
+
+    @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
+        return self.walk.across(self.classes).named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -185,7 +198,8 @@ class _Stage:
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
         load = forward + backward + sharding
         memory, stepping = self._memory()
-        return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
+        times = load, forward, backward, sharding, sync + step
+        return StageFigures(*times, memory, levels, step, stepping, self.classes)
 
     def _hops(self, boundary: int) -> list[tuple[int, int]]:
         """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
@@ -261,7 +275,8 @@ class _Stage:
     def _step(self) -> int:
         """Return the ticks of the optimizer's step."""
         walk = self.walk
-        return walk.scale.time.ticks(walk.bytes(self._stepped_on) * walk.problem.training.step_s_per_byte)
+        step = walk.problem.cluster.step_s_per_byte_of(self.classes, walk.problem.training.step_s_per_byte)
+        return walk.scale.time.ticks(walk.bytes(self._stepped_on) * step)
 
     @property
     def _stepped_on(self) -> int:

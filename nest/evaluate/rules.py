@@ -182,10 +182,10 @@ def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
     """Yield violations of ``memory``."""
-    capacity = quanta(problem.cluster.hbm_bytes, scale.quanta_per_byte)
     for at, stage in enumerate(figures):
-        if stage.memory > capacity:
-            have, limit = bytes_of(stage.memory, scale.quanta_per_byte), problem.cluster.hbm_bytes
+        limit = problem.cluster.hbm_bytes_of(stage.classes)
+        if stage.memory > quanta(limit, scale.quanta_per_byte):
+            have = bytes_of(stage.memory, scale.quanta_per_byte)
             yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
 
 

@@ -55,6 +55,8 @@ class StageFigures:
         Of ``sync``, the optimizer's step.
     stepping
         Of ``memory``, what the step takes more than the microbatches in flight.
+    classes
+        Of the devices that it stands on, in whichever replica; none where the cluster has one class.
     """
 
     load: int
@@ -66,6 +68,7 @@ class StageFigures:
     levels: Levels
     step: int = 0
     stepping: int = 0
+    classes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
