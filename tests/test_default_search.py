@@ -17,7 +17,7 @@ from nest.cost.exchanges import Exchanges, axis_group, axis_starts
 from nest.cost.groups import spread
 from nest.cost.scale import scale_of
 from nest.dp.incumbent import Incumbent
-from nest.dp.sum_outer import SumBounds, least_of_variant, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoice, least_of_variant, sum_choices
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
 from nest.errors import InvalidProblem
@@ -28,7 +28,7 @@ from nest.presets import DEFAULT, PAPER, Preset
 from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
-from nest.tables import Tables
+from nest.tables import GroupedTables, Tables
 from nest.units import EXACT_LIMIT, NEVER, RELATIVE_ERROR
 
 NARROW = Variant(1)
@@ -45,11 +45,14 @@ def test_bounds_are_below_the_optimum(seed: int) -> None:
         for choices in sum_choices(SumSearch(tables, Watch(None, None, Incumbent())).bounds):
             for row in range(0, len(choices), 1 + len(choices) // 12):
                 alone = Incumbent()
-                prepared = SumSearch(tables, Watch(None, None, alone)).prepare(choices[row])
-                prepared.settle()
+                placed = list(SumSearch(tables, Watch(None, None, alone)).prepare(choices[row]))
+                for each in placed:
+                    own = Incumbent()
+                    replace(each, engine=SumSearch(tables, Watch(None, None, own))).settle()
+                    assert not own.found or each.bound <= own.objective
+                    each.settle()
                 if alone.found:
                     assert choices.bounds[row] <= alone.objective
-                    assert prepared.bound <= alone.objective
                     assert least_of_variant(table, tables.variant) <= alone.objective
                     for rival in (NEVER, alone.objective + 1):
                         assert SumBounds(tables).filled(choices[row], rival) <= alone.objective
@@ -100,6 +103,12 @@ def test_trade_offs_are_no_extremes() -> None:
     assert between >= 10
 
 
+def settle(tables: GroupedTables, incumbent: Incumbent, choice: SumChoice) -> None:
+    """Settle an outer choice in each of its places."""
+    for prepared in SumSearch(tables, Watch(None, None, incumbent)).prepare(choice):
+        prepared.settle()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_settled_alone_or_with_something_to_beat(seed: int) -> None:
     """An outer choice has the same best plan whatever was found before, and none that is not better."""
@@ -108,12 +117,12 @@ def test_settled_alone_or_with_something_to_beat(seed: int) -> None:
         choices = sum_choices(SumSearch(each, Watch(None, None, Incumbent())).bounds)[0]
         for row in range(0, len(choices), 1 + len(choices) // 5):
             alone = Incumbent()
-            SumSearch(each, Watch(None, None, alone)).prepare(choices[row]).settle()
+            settle(each, alone, choices[row])
             if not alone.found:
                 continue
             for value, found in ((alone.objective + 1, True), (alone.objective, False)):
                 rival = Incumbent(value)
-                SumSearch(each, Watch(None, None, rival)).prepare(choices[row]).settle()
+                settle(each, rival, choices[row])
                 assert rival.found is found
                 assert not found or rival.objective == alone.objective
 

@@ -203,7 +203,7 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
     """
     problem, ticks = tables.problem, tables.scale.time.ticks_array
-    layers, blocks = problem.graphs[variant].layers, tables.filters.devices // variant.width
+    layers, blocks = problem.graphs[variant].layers, tables.blocks(variant)
     passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
     work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
     return work * problem.microbatches(variant) // blocks
@@ -227,15 +227,14 @@ def least_of_any_cut(tables: Tables) -> int:
 def sum_choices(bounds: SumBounds) -> list[SumChoices]:
     """Return the outer choices of a variant, for each arrangement of the preset.
 
-    With one stage or one replica all arrangements are the same, and the first stands for them.
+    Where there is one of what an arrangement has outermost, the stages or the replicas, the first stands for it.
     """
     stages, replicas = _numbers(bounds)
     further, found = -(-bounds.tables.microbatches // replicas) - 1, []
-    kept = np.ones(len(stages), dtype=bool)
-    for arrangement in bounds.problem.preset.arrangements:
+    for at, arrangement in enumerate(bounds.problem.preset.arrangements):
+        kept = (stages if arrangement == "stage-major" else replicas) > (1 if at else 0)
         least = _first_bounds(bounds, stages[kept], replicas[kept], arrangement)
         found.append(SumChoices(stages[kept], replicas[kept], arrangement, further[kept], least))
-        kept = (stages > 1) & (replicas > 1)
     return found
 
 

@@ -109,4 +109,5 @@ def _whole(
         scale.time.seconds(objective),
         tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
         objective * scale.time.tick,
+        plan.line,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from nest.cost.exchanges import Exchanges, copies_of
 from nest.cost.groups import Spread
+from nest.line import EVERY, Line
 from nest.problem import Variant
 from nest.units import Ints
 
@@ -28,11 +29,22 @@ class Ranks(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Where the replicas of a stage are: the first device, within a period of the cluster, stride and number."""
+    """Where the replicas of a stage are.
+
+    Parameters
+    ----------
+    place
+        Position of the first on the line; within a period of the cluster where the line has all devices.
+    stride, replicas
+        Positions from one to the next, and how many there are.
+    line
+        The devices.
+    """
 
     place: int
     stride: int
     replicas: int
+    line: Line = EVERY
 
 
 class Part(NamedTuple):
@@ -66,13 +78,13 @@ class Sharing:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges, self.cluster = exchanges, exchanges.cluster
-        self._spreads: dict[tuple[int, ...], Spread] = {}
+        self._spreads: dict[tuple[tuple[int, ...], Line], Spread] = {}
         self._found: dict[tuple[Variant, Holders, int], Shares] = {}
         self._interned: dict[tuple[Ranks, tuple[Part, Part]], Shares] = {}
 
     def axis(self, step: int, count: int) -> Spread:
         """Return how a group inside a block is spread, wherever the block stands."""
-        return self._spread((0, step, count, 1, 1), None, False)
+        return self._spread((0, step, count, 1, 1), EVERY, None, False)
 
     def shares(self, variant: Variant, holders: Holders, together: int) -> Shares:
         """Return the groups of the replicas of a stage, of so many neighbouring replicas each."""
@@ -86,29 +98,34 @@ class Sharing:
         return self._found[key]
 
     def _part(self, variant: Variant, holders: Holders, together: int, expert: bool) -> Part:
-        place, stride, replicas = holders
+        place, stride, replicas, line = holders
         groups = replicas // together
         ranks = variant.context * (1 if expert else variant.expert)
         apart = variant.tensor if ranks > 1 else 1
         within = {
-            self._spread((start, stride, together, ranks, apart), variant, expert)
-            for start in self._starts(place, stride * together, groups)
+            self._spread((start, stride, together, ranks, apart), line, variant, expert)
+            for start in self._starts(line, place, stride * together, groups)
         }
         across = {
-            self._spread((start, stride * together, groups, 1, 1), None, False)
-            for start in (self._starts(place, stride, together) if groups > 1 else ())
+            self._spread((start, stride * together, groups, 1, 1), line, None, False)
+            for start in (self._starts(line, place, stride, together) if groups > 1 else ())
         }
         return Part(tuple(within), tuple(across))
 
-    def _starts(self, place: int, step: int, count: int) -> list[int]:
+    def _starts(self, line: Line, place: int, step: int, count: int) -> list[int]:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
+        if line.left_out:
+            return list(range(place, place + count * step, step))
         starts: list[int] = ((self.cluster.starts(count, step) + place) % self.cluster.period).tolist()
         return starts
 
-    def _spread(self, key: tuple[int, int, int, int, int], variant: Variant | None, expert: bool) -> Spread:
+    def _spread(
+        self, where: tuple[int, int, int, int, int], line: Line, variant: Variant | None, expert: bool
+    ) -> Spread:
+        key = where, line
         if key not in self._spreads:
-            start, step, count = key[:3]
-            blocks: Ints = start + step * np.arange(count, dtype=np.int64)
+            start, step, count = where[:3]
+            blocks: Ints = line.devices(start + step * np.arange(count, dtype=np.int64))
             members = blocks if variant is None else copies_of(variant, blocks, expert=expert)
             self._spreads[key] = self.exchanges.spread(members)
         return self._spreads[key]
