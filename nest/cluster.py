@@ -336,13 +336,18 @@ class Cluster:
         return (self.own_class, *(each.name for each in self.classes)) if self.classes else ()
 
     @cached_property
-    def _counts(self) -> Ints:
-        """How many of the first 0, 1, ... devices are of each class: a row for each, its own first."""
+    def kinds(self) -> Ints:
+        """Place in `class_names` of the class of each device."""
         of = np.zeros(self.devices, dtype=np.int64)
         for at, each in enumerate(self.classes, start=1):
             for first, end in each.ranges:
                 of[first:end] = at
-        rows = of == np.arange(len(self.classes) + 1)[:, None]
+        return of
+
+    @cached_property
+    def _counts(self) -> Ints:
+        """How many of the first 0, 1, ... devices are of each class: a row for each."""
+        rows = self.kinds == np.arange(len(self.classes) + 1)[:, None]
         return np.concatenate([np.zeros((len(rows), 1), dtype=np.int64), np.cumsum(rows, axis=1)], axis=1)
 
     def classes_in(self, firsts: Ints, devices: int) -> frozenset[str]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from nest.certificate.choices import allowed
 from nest.certificate.sum_memory import Memory
+from nest.classes import fastest
 from nest.constraints import Outer
 from nest.cost.overlap import MILLION
 from nest.presets import Arrangement
@@ -110,7 +111,7 @@ def too_slow(tables: Tables, variant: Variant, value: int) -> bool:
 
     As ``m >= M / d`` and ``d * S`` is at most the number of blocks, ``W + (m - 1) * W / S >= W * M / blocks``.
     """
-    layers, ticks = tables.problem.graphs[variant].layers, tables.scale.time.ticks_array
+    layers, ticks = fastest(tables.problem.graphs[variant]).layers, tables.scale.time.ticks_array
     passes = (np.array([layer.forward_s for layer in layers]), np.array([layer.backward_s for layer in layers]))
     work = sum(int(ticks(seconds).sum()) for seconds in passes)
     return work * tables.problem.microbatches(variant) >= value * tables.blocks(variant)
@@ -184,7 +185,7 @@ def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Int
     per_second = tables.scale.time.ticks_per_s
     sums *= min(tables.problem.preset.sync_factor, 1) * per_second
     hidden = np.minimum(sums, float(tables.backward.sum())) * (tables.hidden / MILLION)
-    ticks = (sums - hidden + steps * tables.problem.training.step_s_per_byte * per_second) / stages * (1 - 1e-12)
+    ticks = (sums - hidden + steps * tables.step_s_per_byte * per_second) / stages * (1 - 1e-12)
     least: Ints = np.clip(np.floor(ticks) - 3 * tables.layers - 8, 0, LONGEST).astype(np.int64)
     return least
 

@@ -57,6 +57,14 @@ class Filters:
         self._places = [each for each in places if each.looks_at_place(problem)]
         self._limit_memory = _overriding(self.local, "memory_limit")
         self._require_runs()
+        self._require_one_class()
+
+    def _require_one_class(self) -> None:
+        """Refuse what looks at where replicas stand, one stride after the other, where the classes say that."""
+        found = next((each for each in self._places if each.looks_at_replicas), None)
+        if found is not None and self.problem.cluster.classes:
+            what = f"{found.kind} looks at where replicas stand, on a cluster of several classes of devices"
+            raise InvalidProblem("constraints", what, "leave it out: their order on the line is for the plan to choose")
 
     def _require_runs(self) -> None:
         """Refuse what looks at runs of layers where stages are none."""
@@ -99,8 +107,16 @@ class Filters:
 
     @cached_property
     def hbm_bytes(self) -> Number:
-        """How many bytes a stage may take on a device."""
-        return min([self.problem.cluster.hbm_bytes, *(memory_of(each, self.problem) for each in self._limit_memory)])
+        """How many bytes a stage may take on a device of the cluster's own class."""
+        return self.hbm_bytes_of(())
+
+    def hbm_bytes_of(self, classes: Collection[str]) -> Number:
+        """Return how many bytes a stage may take on a device of any of some classes; none stands for the own one."""
+        have = self.problem.cluster.hbm_bytes_of(classes)
+        if not self._limit_memory:
+            return have
+        problem = self.problem.with_memory_of(classes)
+        return min([have, *(memory_of(each, problem) for each in self._limit_memory)])
 
     def outer(self, outer: Outer) -> bool:
         """Whether an outer choice is allowed."""

@@ -73,7 +73,7 @@ class WithinLevel(LocalConstraint):
         size = self._room(problem)
         if size >= problem.cluster.devices:
             return False
-        if self.what == "stage" and problem.choices.zero != {0}:
+        if self.what == "stage" and problem.choices.zero != {0} and problem.preset.sharding == "stage":
             return True
         units = (self._unit(variant) for variant in problem.variants)
         return any(unit <= size and size % unit > 0 for unit in units)

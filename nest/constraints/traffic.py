@@ -112,7 +112,7 @@ def _crossings(problem: Problem, whole: Whole, apart: int) -> Iterator[int]:
     for at in range(1, whole.outer.stages):
         upper, lower = whole.starts[at - 1], whole.starts[at]
         far = upper if problem.preset.boundary == "first" else upper + whole.devices[at - 1] - 1
-        if whole.line.left_out:
+        if whole.line.shifts:
             reach = far - upper
             yield int((whole.blocks(at) // apart != (whole.blocks(at - 1) + reach) // apart).sum())
         else:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nest.classes import fastest
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
 from nest.dp.sum_filling import Filling, LooseFilling
@@ -203,7 +204,7 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
     """
     problem, ticks = tables.problem, tables.scale.time.ticks_array
-    layers, blocks = problem.graphs[variant].layers, tables.blocks(variant)
+    layers, blocks = fastest(problem.graphs[variant]).layers, tables.blocks(variant)
     passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
     work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
     return work * problem.microbatches(variant) // blocks

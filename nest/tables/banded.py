@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -65,6 +66,19 @@ class GroupedBand:
         self._states: dict[tuple[Ranks, int], Ints] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+        self._on: dict[frozenset[str], GroupedBand] = {}
+
+    def on(self, classes: frozenset[str]) -> GroupedBand:
+        """Return the tables of the same stages on devices of some classes together."""
+        if not classes:
+            return self
+        if classes not in self._on:
+            made = copy(self)
+            made.tables, made._states = self.tables.on(classes), {}
+            made.work, made.backward = map(made.sums, (made.tables.work, made.tables.backward))
+            self._on[classes] = made
+        return self._on[classes]
 
     def _cut(self) -> None:
         """Set which stages there are."""

@@ -114,7 +114,7 @@ class Sharing:
 
     def _starts(self, line: Line, place: int, step: int, count: int) -> list[int]:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
-        if line.left_out:
+        if line.shifts:
             return list(range(place, place + count * step, step))
         starts: list[int] = ((self.cluster.starts(count, step) + place) % self.cluster.period).tolist()
         return starts
