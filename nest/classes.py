@@ -20,7 +20,7 @@ def across(graph: LayerGraph, classes: Collection[str]) -> LayerGraph:
     Parameters
     ----------
     classes
-        Names; one that the graph does not know is that of the layers of the graph itself, which no name stands for, too.
+        Names; one that the graph does not know is that of the layers of the graph itself, and so is none at all.
     """
     further = [layers for name, layers in graph.others if name in classes]
     return _blended(graph, [graph.layers, *further] if len(further) < len(classes) or not further else further)
@@ -77,6 +77,4 @@ class _Blend:
 
     def collectives(self, ways: Sequence[tuple[Collective, ...]]) -> tuple[Collective, ...]:
         least = min if self.slow else max
-        return tuple(
-            replace(each[0], hidden_s=least(one.hidden_s for one in each)) for each in zip(*ways, strict=True)
-        )
+        return tuple(replace(each[0], hidden_s=least(one.hidden_s for one in each)) for each in zip(*ways, strict=True))

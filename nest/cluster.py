@@ -355,8 +355,8 @@ class Cluster:
         if not self.classes:
             return frozenset()
         ends = np.minimum(firsts + devices, self.devices)
-        there = (self._counts[:, ends] > self._counts[:, np.minimum(firsts, ends)]).any(axis=1)
-        return frozenset(name for name, some in zip(self.class_names, there.tolist(), strict=True) if some)
+        there = np.any(self._counts[:, ends] > self._counts[:, np.minimum(firsts, ends)], axis=1)
+        return frozenset(self.class_names[at] for at in np.flatnonzero(there).tolist())
 
     def count_of(self, name: str) -> int:
         """Return how many devices are of a class."""

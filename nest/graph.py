@@ -290,10 +290,13 @@ class LayerGraph:
             if len(layers) != len(self.layers):
                 what = f"class {name!r} has {len(layers)} layers"
                 raise InvalidProblem("layers", what, f"give the {len(self.layers)} layers of the model")
-            for own, other in {(id(own), id(other)): (own, other) for own, other in zip(self.layers, layers, strict=True)}.values():
-                if _timeless(own) != _timeless(other):
+            alike: set[tuple[int, ...]] = set()  # figures of many layers are the same objects
+            for own, other in zip(self.layers, layers, strict=True):
+                key = tuple(id(each) for layer in (own, other) for each in (layer.collectives, layer.recomputed))
+                if _sizes(own) != _sizes(other) or (key not in alike and _exchanging(own) != _exchanging(other)):
                     what = f"layer {own.id!r} on class {name!r} differs in more than times"
                     raise InvalidProblem("layers", what, "give it the bytes and collectives of the other class")
+                alike.add(key)
 
     def _check_ties(self) -> None:
         if self.table is not None and self.table not in self.index:
@@ -343,12 +346,16 @@ def _check_figures(layers: Iterable[Layer]) -> None:
             _check_recomputed(layer, each)
 
 
-def _timeless(layer: Layer) -> Layer:
-    """Return a layer without its times."""
-    again = tuple(
-        replace(each, repeated_s=0.0, collectives=_unhidden(each.collectives)) for each in layer.recomputed
-    )
-    return replace(layer, forward_s=0.0, backward_s=0.0, collectives=_unhidden(layer.collectives), recomputed=again)
+def _sizes(layer: Layer) -> tuple[object, ...]:
+    """Return what a layer has besides times, and besides what it exchanges and computes again."""
+    weights = layer.parameter_bytes, layer.expert_parameter_bytes, layer.tied_bytes
+    return layer.id, layer.kind, weights, layer.activation_bytes, layer.working_bytes
+
+
+def _exchanging(layer: Layer) -> tuple[object, ...]:
+    """Return what a layer exchanges and computes again, without times."""
+    again = (replace(each, repeated_s=0.0, collectives=_unhidden(each.collectives)) for each in layer.recomputed)
+    return _unhidden(layer.collectives), tuple(again)
 
 
 def _unhidden(collectives: Iterable[Collective]) -> tuple[Collective, ...]:

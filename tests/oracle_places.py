@@ -39,7 +39,7 @@ def reserved(problem: Problem) -> set[int]:
 def spots(cluster: Cluster, width: int, stages: int, replicas: int, down: Collection[int] = ()) -> Iterator[Spot]:
     """Yield every placement of so many blocks that the rules allow; some stand on the same devices."""
     around = {_line(cluster, cell, down) for cell in cells(cluster, width)}
-    for line in around | {other for line in around for other in _by_class(cluster, width, line)}:
+    for line in around | {other for each in around for other in _by_class(cluster, width, each)}:
         units = range(width, len(line) + 1, width)
         for step in units:
             if step == replicas * width or _aligned(cluster, width, step, replicas * width, stages):

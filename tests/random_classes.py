@@ -55,13 +55,19 @@ def _ranges(rng: random.Random, cluster: Cluster) -> list[tuple[tuple[int, int],
         return []
     size = rng.choice(sizes)
     cells = list(range(-(-devices // size)))
-    picked = rng.sample(cells, rng.randint(1, len(cells) - 1)) if rng.random() < 0.3 else cells[rng.randrange(1, len(cells)) :]
-    if rng.random() < 0.3 and 0 not in picked:
+    picked = cells[rng.randrange(1, len(cells)) :]
+    if rng.random() < 0.3:
+        picked = sorted(rng.sample(cells, len(picked)))
+    elif rng.random() < 0.3:
         picked = cells[: len(picked)]
     parts = [picked]
     if len(picked) > 1 and rng.random() < 0.4:
         parts = [picked[: len(picked) // 2], picked[len(picked) // 2 :]]
-    return [_joined({one for cell in part for one in range(cell * size, min((cell + 1) * size, devices))}) for part in parts]
+    return [_joined({one for cell in part for one in _cell(cell, size, devices)}) for part in parts]
+
+
+def _cell(at: int, size: int, devices: int) -> range:
+    return range(at * size, min((at + 1) * size, devices))
 
 
 def _joined(devices: set[int]) -> tuple[tuple[int, int], ...]:
@@ -87,9 +93,7 @@ def _layers(rng: random.Random, layers: tuple[Layer, ...]) -> list[Layer]:
             backward_s=layer.backward_s * times(),
             collectives=_beside(layer.collectives, times()),
             recomputed=tuple(
-                replace(
-                    each, repeated_s=each.repeated_s * times(), collectives=_beside(each.collectives, times())
-                )
+                replace(each, repeated_s=each.repeated_s * times(), collectives=_beside(each.collectives, times()))
                 for each in layer.recomputed
             ),
         )

@@ -78,7 +78,9 @@ def _cluster(cluster: Cluster) -> Values:
     library: Values = {} if cluster.library == PLAIN_LIBRARY else {"library": cluster.library}
     built: Values = {"technologies": list(cluster.technologies)} if cluster.technologies else {}
     own: Values = {"class": cluster.own_class} if cluster.own_class else {}
-    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | own | library | built
+    return (
+        name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | own | library | built
+    )
 
 
 def _class(each: DeviceClass) -> Values:

@@ -93,7 +93,7 @@ class LevelTable(LinksTable, kw_only=True):
 
 
 class ClassTable(Table, kw_only=True):
-    """Devices of another class than the cluster's own: which they are, their memory and the optimizer's step on them."""
+    """Devices of another class than the cluster's own: which, their memory, and the optimizer's step on them."""
 
     name: Annotated[str, Meta(min_length=1, max_length=1000, description="a name")]
     devices: Annotated[list[Ends], Meta(min_length=1, description="a list of ranges of devices")]
