@@ -11,16 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from nest.classes import fastest
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
-from nest.dp.sum_filling import Filling, LooseFilling
+from nest.dp.sum_filling import Filling, LooseFilling, all_filled
 from nest.presets import Arrangement
 from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
-from nest.units import LONGEST, NEVER, Ints, distinct
+from nest.tables.speeds import SURE, least_work
+from nest.units import LONGEST, NEVER, Floats, Ints, distinct
 
 PRECISE = 128
 """Bounds of the slowest load are as near to each other as this part of them."""
@@ -73,6 +73,7 @@ class SumBounds:
         self.total = int(tables.work.sum())
         self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int], int] = {}
+        self._fillings: dict[frozenset[str], Filling] = {}
 
     @cached_property
     def hop(self) -> Ints:
@@ -111,14 +112,19 @@ class SumBounds:
         return low + 1
 
     def objective(
-        self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
+        self,
+        counts: tuple[Ints, Ints, Floats],
+        hops: tuple[Ints, Ints],
+        exchanged: Exchanged,
+        types: tuple[int, ...],
     ) -> Ints:
         """Return bounds of the objective.
 
         Parameters
         ----------
-        stages, further
-            Numbers of stages, and of microbatches of a replica but one.
+        counts
+            Numbers of stages, of microbatches of a replica but one, and of stages of the fastest devices that would be
+            as fast together.
         hops
             Least ticks of all transfers of a microbatch together, and of a single one.
         types
@@ -129,13 +135,16 @@ class SumBounds:
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
         one that exchanges them once over the same groups, as both are bounded here. So all loads and the slowest
         synchronisation together are at least all work and the synchronisation of an equal part of the weights,
-        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them.
+        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them. Slower
+        devices have longer passes, which may hide more, but no more than they take longer.
         """
+        stages, further, speed = counts
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
         sync = sync + exchanged.step / stages
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
+        heaviest = np.maximum(heaviest, self.total / speed)
         bound = loads + further * np.maximum(heaviest, loads / stages) + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
@@ -153,19 +162,50 @@ class SumBounds:
         slowest = self._slowest[key]
         return NEVER if slowest > LONGEST else self.total + choice.further * slowest
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages."""
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
         each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
         hops = np.array([sum(each)]), np.array([min(each)])
         options = self.tables.options(choice.replicas, choice.stages)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         types = tuple(sorted({option.zero for option in options}))
-        counts = np.array([choice.stages]), np.array([choice.further])
-        bound = int(self.objective(*counts, hops, exchanged, types)[0])
-        slowest = self._slowest.get((choice.stages, choice.replicas), 0)
-        once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
-        sync = int(once / choice.stages)
-        return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+        slow = [self.tables.slowdown(site.classes) for site in sites]
+        speed = sum(1 / each for each in slow)
+        counts = np.array([choice.stages]), np.array([choice.further]), np.array([speed])
+        bound = int(self.objective(counts, hops, exchanged, types)[0])
+        slowest = max(self._slowest.get((choice.stages, choice.replicas), 0), int(self.total / speed * SURE))
+        slowest = max(slowest, self._placed(choice, sites, slowest, better_than))
+        step, all_hops = float(exchanged.step[0]), int(hops[0][0])
+        once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
+        loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
+        shared = _shared(self.total, slow, choice.further) + max(int(step / choice.stages) - 8, 0)
+        return max(bound, loads + all_hops, shared + all_hops)
+
+    def _placed(self, choice: SumChoice, sites: tuple[Site, ...], least: int, better_than: int) -> int:
+        """Return a load that some stage reaches on the devices where it stands; 0 where all are of one class.
+
+        Parameters
+        ----------
+        least
+            A load that some stage reaches in any case.
+        better_than
+            What plans take that count: where none does, it may be less.
+        """
+        if not sites[0].classes or isinstance(self.filling, LooseFilling) or not choice.further:
+            return 0
+        stages = [self._filling(site.classes).within(choice.replicas, choice.stages) for site in reversed(sites)]
+        low, high = least - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
+        if high < 0 or not all_filled(stages, high):
+            return high + 1
+        while high - low > max(low // PRECISE, 1):
+            middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
+            low, high = (low, middle) if all_filled(stages, middle) else (middle, high)
+        return low + 1
+
+    def _filling(self, classes: frozenset[str]) -> Filling:
+        if classes not in self._fillings:
+            self._fillings[classes] = Filling(self.tables.on(classes))
+        return self._fillings[classes]
 
     def _hops(self, pair: Pair) -> int:
         """Return the least ticks of both transfers of a stage."""
@@ -198,16 +238,25 @@ class SumBounds:
         return fewest
 
 
+def _shared(work: int, slow: list[float], further: int) -> int:
+    """Return a bound of the sum of loads and of ``further`` times the largest, of stages that are so many times slower.
+
+    Where ``T`` is the largest, stages have up to ``T`` over their slowness of the work, and the sum is the least where
+    the fastest have as much as they may. It is linear in ``T`` between the values at which one more of them is full.
+    """
+    full = np.cumsum(1 / np.sort(np.array(slow)))
+    least = (np.arange(1, len(slow) + 1) + further) * (work / full)
+    return int(float(least.min()) * SURE)
+
+
 def least_of_variant(tables: Tables, variant: Variant) -> int:
     """Return a bound of all plans of a variant, for which no tables are needed: all devices share all computation.
 
-    With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
+    With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``; slower ones count in part.
     """
-    problem, ticks = tables.problem, tables.scale.time.ticks_array
-    layers, blocks = fastest(problem.graphs[variant]).layers, tables.blocks(variant)
-    passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
-    work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
-    return work * problem.microbatches(variant) // blocks
+    problem = tables.problem
+    least = least_work(problem, tables.scale, variant, tables.blocks(variant))
+    return int(least * problem.microbatches(variant) * SURE)
 
 
 class _Uncut(SumBounds):
@@ -276,5 +325,5 @@ def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: 
         {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
     )
     exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage)
-    further = -(-tables.microbatches // replicas) - 1
-    return bounds.objective(stages, further, hops, exchanged, types)
+    further, speed = -(-tables.microbatches // replicas) - 1, tables.speeds.of(stages * replicas) / replicas
+    return bounds.objective((stages, further, speed), hops, exchanged, types)

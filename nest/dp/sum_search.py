@@ -109,7 +109,9 @@ class SumSearch:
             sights = placing if tables.filters.by_place else tables.sights(sites, options)
             if sights not in seen:
                 seen.add(sights)
-                yield _Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
+                yield _Prepared(
+                    self, choice, placing, sites, self.bounds.refined(choice, sites, self.watch.incumbent.objective)
+                )
 
     def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from nest.classes import across
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
 from nest.errors import InvalidPlan, InvalidProblem
@@ -83,7 +84,7 @@ class _Judged:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return self.graph.named(self.plan.stages[self.at].layers)
+        return across(self.graph, self.figures.classes).named(self.plan.stages[self.at].layers)
 
     @property
     def figures(self) -> StageFigures:

@@ -36,6 +36,7 @@ from nest.presets import Arrangement
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
+from nest.tables.speeds import Speeds, slowdown
 from nest.tables.sums import prefix
 from nest.units import Floats, Ints, Number, distinct, quanta
 
@@ -145,6 +146,17 @@ class GroupedTables:
             made._rate([classes])
             self._on[classes] = made
         return self._on[classes]  # type: ignore[return-value]
+
+    def slowdown(self, classes: frozenset[str]) -> float:
+        """Return how many times its shortest time every layer takes at least on devices of some classes."""
+        return slowdown(self.on(classes).work, self.work)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """How fast the blocks are, beside blocks of the fastest devices."""
+        cluster = self.problem.cluster
+        slow = {name: self.slowdown(frozenset({name})) for name in cluster.class_names}
+        return Speeds(cluster, self.width, slow)
 
     def _quanta(self, sizes: list[Number]) -> Ints:
         return np.array([quanta(size, self.scale.quanta_per_byte) for size in sizes], dtype=np.int64)
