@@ -107,7 +107,7 @@ def _solve(request: _Request, backend: Backend, cuts: Cuts) -> Result:
         )
     plan = found.plan
     if plan is not None:
-        verdict = _judge(problem, plan, found.objective_ticks)
+        verdict = _judge(request.tables, plan, found.objective_ticks)
         plan = plan.with_figures(verdict.loads_s, verdict.memory_bytes)
     return Result(
         status=_status(found.objective_ticks, found.bound_ticks, found.complete),
@@ -172,14 +172,14 @@ class _Request:
         The programme without has all plans of the one with it, and more. So its bound holds, and its best plan is the
         best of all if it keeps what was left out.
         """
-        local = self.problem.with_constraints(*self.tables.filters.local)
-        found = optimum(Tables(local, self.tables.scale), self._middle(), self.report, self.better_than)
+        local, scale = self.problem.with_constraints(*self.tables.filters.local), self.tables.scale
+        found = optimum(Tables(local, scale), self._middle(), self.report, self.better_than)
         if found.plan is None and found.complete:
             return _Answer(found, "dp", f"there is no plan even without {self.kinds}")
         kept = None
         if found.plan is not None:
-            _judge(local, found.plan, found.objective_ticks)
-            kept = found.plan if evaluate(self.problem, found.plan).legal else None
+            _judge(Tables(local, scale), found.plan, found.objective_ticks)
+            kept = found.plan if evaluate(self.problem, found.plan, scale).legal else None
         if kept is not None and found.complete:
             return _Answer(found, "dp", f"the dynamic program's best plan without {self.kinds} keeps that too")
         start = self._start(local) if kept is None else kept
@@ -203,7 +203,9 @@ class _Request:
         kept = [
             (each.objective_ticks, at)
             for at, each in enumerate(found)
-            if each.plan is not None and each.objective_ticks and evaluate(self.problem, each.plan).legal
+            if each.plan is not None
+            and each.objective_ticks
+            and evaluate(self.problem, each.plan, self.tables.scale).legal
         ]
         return found[min(kept)[1]].plan if kept else None
 
@@ -237,7 +239,7 @@ def _settle(claim: Claim, tables: Tables) -> Outcome:
     if claim.plan is None:
         reason = (why_infeasible(tables) or none_keeps(tables.problem)) if complete else TIME_LIMIT
         return Outcome(None, None, claim.bound, complete, reason)
-    judged = evaluate(tables.problem, claim.plan).objective_ticks
+    judged = evaluate(tables.problem, claim.plan, tables.scale).objective_ticks
     dearer = claim.objective is None or judged is None or judged > claim.objective
     if (claim.exact and dearer) or (claim.bound is not None and judged is not None and claim.bound > judged):
         raise Disagreement(
@@ -260,9 +262,9 @@ TIME_LIMIT = "the time limit was reached before the search was complete"
 INEXACT = "the solver computes in floating point, and its bound does not reach the objective to the tick"
 
 
-def _judge(problem: Problem, plan: Plan, claimed: int | None) -> Evaluation:
+def _judge(tables: Tables, plan: Plan, claimed: int | None) -> Evaluation:
     """Return the judge's verdict on a plan, if it is legal and costs what the solver says."""
-    verdict = evaluate(problem, plan)
+    verdict = evaluate(tables.problem, plan, tables.scale)
     if not verdict.legal or verdict.objective_ticks != claimed:
         broken = "; ".join(f"{violation.rule}: {violation.message}" for violation in verdict.violations)
         judged = verdict.objective_ticks

@@ -307,7 +307,7 @@ class Costs:
             for rank, one in product(range(self.width), range(size)):
                 members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.summed / (size * ranks)
-                slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
+                slowest = max(slowest, self.group(tuple(sorted(members))).seconds("all-reduce", share))
             total += self.round(slowest)
         return total
 

@@ -68,10 +68,10 @@ class Filters:
 
     def _require_runs(self) -> None:
         """Refuse what looks at runs of layers where stages are none."""
-        pairs = (self.problem.graphs[variant].unordered_pair for variant in self.problem.variants)
-        pair = next((each for each in pairs if each is not None), None)
         found = [*self._runs, *self._stages, *self._places, *self.coupling]
-        if pair is not None and found:
+        pairs = (self.problem.graphs[variant].unordered_pair for variant in self.problem.variants) if found else ()
+        pair = next((each for each in pairs if each is not None), None)
+        if pair is not None:
             what = f"{found[0].kind} looks at runs of layers, and nothing orders layers {pair[0]!r} and {pair[1]!r}"
             raise InvalidProblem("constraints", what, "leave it out, or give a model without branches")
 

@@ -190,10 +190,11 @@ class _Stage:
         """Return its figures, for the replica with the largest load."""
         receive, gradient = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
-        passes = {block: self._passes(block) for block in set(self.walk.blocks(self.at).tolist())}
+        blocks, period = self.walk.blocks(self.at).tolist(), self.walk.problem.cluster.period
+        passes = {place: self._passes(place) for place in {block % period for block in blocks}}
         rows = [
-            (there[0] + passes[block][0], back[0] + passes[block][1], there[1], back[1], block)
-            for there, back, block in zip(receive, gradient, self.walk.blocks(self.at).tolist(), strict=True)
+            (there[0] + passes[block % period][0], back[0] + passes[block % period][1], there[1], back[1], block)
+            for there, back, block in zip(receive, gradient, blocks, strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]

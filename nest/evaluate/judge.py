@@ -27,8 +27,13 @@ from nest.problem import Problem
 from nest.units import bytes_of
 
 
-def evaluate(problem: Problem, plan: Plan) -> Evaluation:
+def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evaluation:
     """Judge a plan.
+
+    Parameters
+    ----------
+    scale
+        That of the problem, where whoever asks has it: to find it takes a look at all variants.
 
     Returns
     -------
@@ -44,7 +49,7 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
     """
     problem.preset.require_prices()
     graph = _graph(problem, plan)
-    scale = scale_of(problem)
+    scale = scale or scale_of(problem)
     technology, technologies = list(technology_violations(problem, plan)), problem.cluster.named(plan.technologies)
     violations = [*choice_violations(problem, plan), *technology, *cover_violations(graph, plan)]
     if technologies is None or any(violation.rule in ("cover", "order") for violation in violations):

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import Exchanges, copies_of
+from nest.cost.exchanges import Exchanges
 from nest.cost.groups import Spread
 from nest.line import EVERY, Line
 from nest.problem import Variant
+from nest.tables.spreads import Members, spreads
 from nest.units import Ints
 
 
@@ -78,13 +79,16 @@ class Sharing:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges, self.cluster = exchanges, exchanges.cluster
-        self._spreads: dict[tuple[tuple[int, ...], Line], Spread] = {}
+        self._axes: dict[tuple[int, int], Spread] = {}
         self._found: dict[tuple[Variant, Holders, int], Shares] = {}
         self._interned: dict[tuple[Ranks, tuple[Part, Part]], Shares] = {}
 
     def axis(self, step: int, count: int) -> Spread:
         """Return how a group inside a block is spread, wherever the block stands."""
-        return self._spread((0, step, count, 1, 1), EVERY, None, False)
+        key = step, count
+        if key not in self._axes:
+            self._axes[key] = self.exchanges.spread(step * np.arange(count, dtype=np.int64))
+        return self._axes[key]
 
     def shares(self, variant: Variant, holders: Holders, together: int) -> Shares:
         """Return the groups of the replicas of a stage, of so many neighbouring replicas each."""
@@ -101,31 +105,25 @@ class Sharing:
         place, stride, replicas, line = holders
         groups = replicas // together
         ranks = variant.context * (1 if expert else variant.expert)
-        apart = variant.tensor if ranks > 1 else 1
-        within = {
-            self._spread((start, stride, together, ranks, apart), line, variant, expert)
-            for start in self._starts(line, place, stride * together, groups)
-        }
-        across = {
-            self._spread((start, stride * together, groups, 1, 1), line, None, False)
-            for start in (self._starts(line, place, stride, together) if groups > 1 else ())
-        }
-        return Part(tuple(within), tuple(across))
+        copies, one = Members(ranks, variant.tensor if ranks > 1 else 1), Members(1, 1)
+        starts = self._starts(line, place, stride * together, groups)
+        within = self._spreads(line, copies, starts, stride, together)
+        if groups == 1:
+            return Part(within, ())
+        starts = self._starts(line, place, stride, together)
+        return Part(within, self._spreads(line, one, starts, stride * together, groups))
 
-    def _starts(self, line: Line, place: int, step: int, count: int) -> list[int]:
+    def _starts(self, line: Line, place: int, step: int, count: int) -> Ints:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
         if line.shifts:
-            return list(range(place, place + count * step, step))
-        starts: list[int] = ((self.cluster.starts(count, step) + place) % self.cluster.period).tolist()
+            return place + step * np.arange(count, dtype=np.int64)
+        starts: Ints = (self.cluster.starts(count, step) + place) % self.cluster.period
         return starts
 
-    def _spread(
-        self, where: tuple[int, int, int, int, int], line: Line, variant: Variant | None, expert: bool
-    ) -> Spread:
-        key = where, line
-        if key not in self._spreads:
-            start, step, count = where[:3]
-            blocks: Ints = line.devices(start + step * np.arange(count, dtype=np.int64))
-            members = blocks if variant is None else copies_of(variant, blocks, expert=expert)
-            self._spreads[key] = self.exchanges.spread(members)
-        return self._spreads[key]
+    def _spreads(self, line: Line, members: Members, starts: Ints, step: int, count: int) -> tuple[Spread, ...]:
+        """Return how groups are spread, different ones only; where devices are shifted each is looked at by itself."""
+        if not line.shifts:
+            return spreads(self.cluster, members, starts, step, count)
+        inside, apart = members.apart * np.arange(members.ranks), step * np.arange(count, dtype=np.int64)
+        blocks = line.devices(starts[:, None] + apart)
+        return tuple(dict.fromkeys(self.exchanges.spread((row[:, None] + inside).ravel()) for row in blocks))
