@@ -61,12 +61,11 @@ def load_table(priced: PricedPlan) -> Table:
 
 def memory_table(priced: PricedPlan) -> Table:
     """Return a row for each stage, or the fullest of several that are alike: what each of its devices holds."""
-    capacity = priced.problem.cluster.hbm_bytes
 
     def cells(at: int, names: Sequence[str]) -> list[str]:
         parts, total = priced.memory[at].as_dict(), priced.bytes(priced.memory[at].total)
         held = [size(priced.bytes(parts[name]), aligned=True) if parts[name] else "-" for name in names]
-        return [*held, size(total, aligned=True), percent(total, capacity)]
+        return [*held, size(total, aligned=True), percent(total, priced.capacity(at))]
 
     return _table(priced, MEMORY_NAMES, MemoryParts, ("Total", "Of device"), cells)
 

@@ -139,7 +139,10 @@ def _cluster(problem: Problem) -> str:
     places = cluster.group_sizes[-1]
     missing = f", places for {count(places)}" if places > cluster.devices else ""
     library = "" if cluster.library == PLAIN_LIBRARY else f", collectives by {cluster.library}"
-    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}{library}"
+    kinds = [(cluster.own_class, cluster.hbm_bytes), *((each.name, each.hbm_bytes) for each in cluster.classes)]
+    each = (f"{count(cluster.count_of(kind))} {kind} of {size(memory)}" for kind, memory in kinds)
+    held = f": {', '.join(each)}" if cluster.classes else f" of {size(cluster.hbm_bytes)}"
+    return f"{name}{counted(cluster.devices, 'device')}{held}{missing}{library}"
 
 
 def _choices(problem: Problem) -> str:

@@ -22,6 +22,7 @@ from nest.report.format import (
     count,
     counted,
     duration,
+    number_range,
     percent,
     size,
     technologies_text,
@@ -217,8 +218,12 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     used, devices = priced.devices_used, problem.cluster.devices
     apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
     summary.add("Devices", f"{count(used)} of {count(devices)} ({percent(used, devices)}){apart}")
+    if plan.line.order:
+        runs = ", ".join(number_range(first, end - 1) for first, end in plan.line.order)
+        summary.add("Devices", f"in the order {runs}")
     summary.add("Network", technologies_text(problem.cluster, plan))
-    (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
+    at, most = priced.fullest
+    capacity = priced.capacity(at)
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
     summary.add("Binds", _binding(priced))
     return [*_tables(priced, shown), ""]

@@ -45,7 +45,7 @@ class Speeds:
         return found
 
 
-def least_work(problem: Problem, scale: Scale, variant: Variant, blocks: int) -> float:
+def least_work(problem: Problem, scale: Scale, variant: Variant, blocks: float) -> float:
     """Return ticks in which so many blocks at once do all passes of a microbatch, without collectives and waits.
 
     What one microbatch takes at the least, over the speed of the fastest blocks that there are.

@@ -68,7 +68,8 @@ def _binding(report: Reported) -> Iterator[Html]:
     parts = priced.loads[at].as_dict()
     spent = [f"{LOADS[name].lower()} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
     as_slow = f" and {counted(len(others), 'other')} as slow" if others else ""
-    (fullest, most), capacity = priced.fullest, priced.problem.cluster.hbm_bytes
+    fullest, most = priced.fullest
+    capacity = priced.capacity(fullest)
     left = f"{size(capacity - most)} left" if most <= capacity else f"{size(most - capacity)} too much"
     idle = priced.problem.cluster.devices - priced.devices_used
     facts = {
@@ -127,7 +128,8 @@ def _tiles(report: Reported) -> Iterator[tuple[str, str, list[Child]]]:
     at, load = priced.slowest[0], duration(priced.load_s)
     others = f", with {counted(len(priced.slowest) - 1, 'other')}" if len(priced.slowest) > 1 else ""
     yield "Slowest stage", load, [f"stage {at}{others}, each microbatch"]
-    (fullest, most), capacity = priced.fullest, priced.problem.cluster.hbm_bytes
+    fullest, most = priced.fullest
+    capacity = priced.capacity(fullest)
     bar = meter(float(most), float(capacity), f"{percent(most, capacity)} of a device's memory")
     yield "Memory", percent(most, capacity), [f"{size(most)} of {size(capacity)}, stage {fullest}", bar]
     used, devices = priced.devices_used, priced.problem.cluster.devices
