@@ -92,14 +92,15 @@ class Filling:
 
 
 def all_filled(stages: Sequence[_Filled], load: int) -> bool:
-    """Whether some stages, from the last on and each on devices of its own, may hold all layers within a load."""
+    """Whether some stages, from the last on and each on devices of its own, may hold all layers within a load.
+
+    A stage on slow devices that can hold none of those that are left may hold some that were given to stages behind it.
+    """
     end = stages[0].tables.layers
     for position, each in enumerate(stages, start=1):
-        begin = each.begin(end, load, position) if len(each.rows) else end
-        if begin in (0, end):
-            return begin == 0
-        end = begin
-    return False
+        if end and len(each.rows):
+            end = each.begin(end, load, position)
+    return end == 0
 
 
 class LooseFilling:

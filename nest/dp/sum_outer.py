@@ -318,12 +318,13 @@ def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: 
     tables, by_stage = bounds.tables, arrangement == "stage-major"
     if not len(stages):
         return stages
-    hop = bounds.hop_beyond(tables.width * (replicas if by_stage else np.ones_like(stages)))
+    turns = bool(tables.problem.cluster.classes)  # where classes change places, blocks far apart may be neighbours
+    hop = bounds.hop_beyond(tables.width * (replicas if by_stage and not turns else np.ones_like(stages)))
     hops = np.where(stages > 1, 2 * (stages - 1) * np.where(stages > 1, hop, 0), 0), hop
     chosen = tables.problem.choices.zero
     types = tuple(
         {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
     )
-    exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage)
+    exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage or turns)
     further, speed = -(-tables.microbatches // replicas) - 1, tables.speeds.of(stages * replicas) / replicas
     return bounds.objective((stages, further, speed), hops, exchanged, types)

@@ -205,6 +205,9 @@ def require_order(plan: Plan, title: str) -> None:
     Ranks count up in tensor, context, expert and data parallel, then from stage to stage.
     """
     width, replicas = plan.variant.width, plan.replicas
+    if plan.line.shifts:
+        what = f"takes the devices in an order of their own, in {title} they follow each other without a gap"
+        raise Inexpressible("line", what, APPROXIMATE)
     for at, stage in enumerate(plan.stages):
         where = f"stage {at}"
         if stage.devices != width:

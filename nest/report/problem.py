@@ -67,7 +67,8 @@ def _layers(problem: Problem) -> Iterator[RenderableType]:
     yield ruled_table([*columns, *(Column(head, number=True) for head in heads)], rows)
     more = len(kinds) - _MOST_ROWS
     rest = f" Layers of {more} more kinds are not shown." if more > 0 else ""
-    yield f"Each layer, on one device, under {short_widths(variant)} (tensor x expert x context).{rest}"
+    of_class = f" of class {problem.cluster.own_class}" if problem.cluster.classes else ""
+    yield f"Each layer, on one device{of_class}, under {short_widths(variant)} (tensor x expert x context).{rest}"
 
 
 def _alike(layers: Iterable[Layer]) -> list[list[Layer]]:
