@@ -80,10 +80,16 @@ class Line(NamedTuple):
 
     def position(self, device: int) -> int:
         """Return where a device is; of one that is left out, where the next one is."""
+        return int(self.positions(np.array(device, dtype=np.int64)))
+
+    def positions(self, devices: Ints) -> Ints:
+        """Return where some devices are."""
+        found = devices
+        for first, end in self.left_out:
+            found = found - (np.clip(devices, first, end) - first)
         for start, (first, end) in zip(self._starts.tolist(), self.order, strict=False):
-            if first <= device < end:
-                return int(start) + device - first
-        return device - sum(max(0, min(end, device) - first) for first, end in self.left_out)
+            found = np.where((devices >= first) & (devices < end), start + devices - first, found)
+        return found
 
 
 def _joined(firsts: Ints, cell: int) -> Ranges:

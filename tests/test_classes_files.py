@@ -14,7 +14,7 @@ from nest.cli import cli
 from nest.costing import Layout, Setting, recipe_named
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.evaluate import evaluate
-from nest.export.base import Inexpressible, require_order
+from nest.export.base import Assignment, Inexpressible, require_order
 from nest.export.ranks import ranks_of
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.files import read_plan, read_problem, write_plan, write_problem
@@ -22,7 +22,7 @@ from nest.files.cluster_file import read_cluster
 from nest.hardware import Hardware, cluster_named, device_named
 from nest.line import Line
 from nest.plan import Plan, Stage
-from nest.problem import Variant
+from nest.problem import Choices
 from nest.runs import Run, problem_of
 from nest.runs.given import Given
 from nest.solve import solve
@@ -216,13 +216,25 @@ def test_what_takes_one_class() -> None:
         Hardware(run.hardware.device, run.hardware.cluster, run.hardware.facts)
 
 
-def test_exports() -> None:
-    """Ranks are those of the devices; frameworks, which take devices as they follow each other, refuse other orders."""
+def test_ranks() -> None:
+    """Ranks count up along the line of the plan, so that frameworks run it on nodes in that order."""
     problem = posed(chain(0.002, 0.001), two_classes(), stages=frozenset({2}), replicas=frozenset({2}))
     stages = Stage((0, 1, 2, 3), 2, 1), Stage((4, 5), 0, 1)
     plan = Plan(ONE, 2, 1, stages, "stage-major", line=Line((), ((2, 4), (0, 2))))
     assert evaluate(problem, plan).legal
-    assert [(each.place, each.stage) for each in ranks_of(plan, problem.cluster)] == [(0, 1), (1, 1), (2, 0), (3, 0)]
-    with pytest.raises(Inexpressible, match="an order of their own"):
-        require_order(plan, "a framework")
-    assert Variant(1) == ONE
+    require_order(plan, "a framework")
+    assert [(each.place, each.stage) for each in ranks_of(plan, problem.cluster)] == [(2, 0), (3, 0), (0, 1), (1, 1)]
+    with pytest.raises(Inexpressible, match="in a framework at 2"):
+        require_order(replace(plan, stages=(replace(stages[0], first_device=3), stages[1])), "a framework")
+
+
+def test_export_names_the_nodes() -> None:
+    """An export says on which nodes to start the ranks, in the order of the plan's line."""
+    run = mixed_run(choices=Choices(tensor=frozenset({8}), stages=frozenset({2}), replicas=frozenset({1})))
+    posed_run = problem_of(run)
+    layers = tuple(layer.id for layer in posed_run.problem.graphs[posed_run.problem.variants[0]].layers)
+    half = len(layers) // 2
+    stages = Stage(layers[:half], 8, 8), Stage(layers[half:], 0, 8)
+    plan = Plan(posed_run.problem.variants[0], 1, 8, stages, "replica-major", line=Line((), ((8, 16), (0, 8))))
+    given = Assignment(run, posed_run.problem, plan, 1.0)
+    assert list(given.standing) == ["start it on nodes 1, 0, in this order, counted from 0"]

@@ -57,14 +57,6 @@ class Filters:
         self._places = [each for each in places if each.looks_at_place(problem)]
         self._limit_memory = _overriding(self.local, "memory_limit")
         self._require_runs()
-        self._require_one_class()
-
-    def _require_one_class(self) -> None:
-        """Refuse what looks at where replicas stand, one stride after the other, where the classes say that."""
-        found = next((each for each in self._places if each.looks_at_replicas), None)
-        if found is not None and self.problem.cluster.classes:
-            what = f"{found.kind} looks at where replicas stand, on a cluster of several classes of devices"
-            raise InvalidProblem("constraints", what, "leave it out: their order on the line is for the plan to choose")
 
     def _require_runs(self) -> None:
         """Refuse what looks at runs of layers where stages are none."""

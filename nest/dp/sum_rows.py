@@ -20,6 +20,7 @@ import numpy as np
 from nest.dp.masks import Role, StageMasks
 from nest.dp.sum_cuts import cuts_of
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.tables import GroupedBand
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -53,12 +54,12 @@ class Holding(NamedTuple):
     ----------
     options
         How a stage may shard.
-    stride
-        Devices from replica to replica.
+    placing
+        Where their blocks are.
     """
 
     options: tuple[Option, ...]
-    stride: int
+    placing: Placing
 
 
 class Turn(NamedTuple):
@@ -144,7 +145,7 @@ class SumRows:
         self, band: GroupedBand, masks: StageMasks, steps: tuple[Step, ...], holding: Holding, watch: Watch
     ) -> None:
         self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
-        self.options, self.stride = holding
+        self.options, self.placing = holding
         self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
@@ -167,7 +168,7 @@ class SumRows:
         band, shape = self.band.on(step.site.classes), self.band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        admitted = self.masks.at(step.role, step.start, self.stride)
+        admitted = self.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
         allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step.site)):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 
 from nest.breakdown import LoadParts, MemoryParts
+from nest.constraints import Filters
 from nest.report.figures import PricedPlan
-from nest.report.format import duration, percent, share, size
+from nest.report.format import duration, number_range, number_ranges, percent, share, size
 from nest.report.layout import Column, ruled_table
 from nest.report.stage_table import groups, stage_name
 
@@ -99,3 +100,12 @@ def _fullest(priced: PricedPlan, group: range) -> int:
 
 def _time(priced: PricedPlan, ticks: int) -> str:
     return duration(priced.seconds(ticks), aligned=True) if ticks else "-"
+
+
+def line_text(priced: PricedPlan) -> str:
+    """Say in which order a plan takes devices, where not in that of their numbers, and what it leaves out for which."""
+    left_out, order = (", ".join(number_range(first, end - 1) for first, end in each) for each in priced.plan.line)
+    reserved = number_ranges(sorted(Filters(priced.problem).reserved))
+    why = f"stands around reserved {reserved}: " if reserved else "takes whole blocks: "
+    said = [f"in the order {order}"] if order else []
+    return "; ".join([*said, f"{why}leaves out {left_out}"] if left_out else said)

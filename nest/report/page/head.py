@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nest.certify import Finding
+from nest.report.details import line_text
 from nest.report.format import count, counted, duration, percent, share, size, widths
 from nest.report.page.bars import LOADS, SPENT, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
@@ -77,6 +78,7 @@ def _binding(report: Reported) -> Iterator[Html]:
         "Objective": terms_text(priced),
         "Memory": f"{left} on stage {fullest}, the fullest",
         "Devices": "all in use" if not idle else f"{counted(idle, 'device')} unused",
+        **({"Line": line_text(priced)} if priced.plan.line.shifts else {}),
     }
     for name, text in facts.items():
         yield tag("dt", name)
