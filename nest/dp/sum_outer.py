@@ -74,6 +74,8 @@ class SumBounds:
         self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int], int] = {}
         self._fillings: dict[frozenset[str], Filling] = {}
+        self._slowdowns: dict[frozenset[str], float] = {}
+        self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
 
     @cached_property
     def hop(self) -> Ints:
@@ -169,33 +171,50 @@ class SumBounds:
         options = self.tables.options(choice.replicas, choice.stages)
         exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
         types = tuple(sorted({option.zero for option in options}))
-        slow = [self.tables.slowdown(site.classes) for site in sites]
-        speed = sum(1 / each for each in slow)
+        speed = sum(1 / self._slow(site.classes) for site in sites)
         counts = np.array([choice.stages]), np.array([choice.further]), np.array([speed])
         bound = int(self.objective(counts, hops, exchanged, types)[0])
-        slowest = max(self._slowest.get((choice.stages, choice.replicas), 0), int(self.total / speed * SURE))
-        slowest = max(slowest, self._placed(choice, sites, slowest, better_than))
+        slowest, shared = self._on_classes(choice, sites, better_than)
+        slowest = max(slowest, self._slowest.get((choice.stages, choice.replicas), 0))
         step, all_hops = float(exchanged.step[0]), int(hops[0][0])
         once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
         loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
-        shared = _shared(self.total, slow, choice.further) + max(int(step / choice.stages) - 8, 0)
-        return max(bound, loads + all_hops, shared + all_hops)
+        return max(bound, loads + all_hops, shared + max(int(step / choice.stages) - 8, 0) + all_hops)
 
-    def _placed(self, choice: SumChoice, sites: tuple[Site, ...], least: int, better_than: int) -> int:
-        """Return a load that some stage reaches on the devices where it stands; 0 where all are of one class.
-
-        Parameters
-        ----------
-        least
-            A load that some stage reaches in any case.
-        better_than
-            What plans take that count: where none does, it may be less.
-        """
-        if not sites[0].classes or isinstance(self.filling, LooseFilling) or not choice.further:
+    def by_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice by the devices of its stages; 0 where all are of one class."""
+        if not sites[0].classes:
             return 0
-        stages = [self._filling(site.classes).within(choice.replicas, choice.stages) for site in reversed(sites)]
+        slowest, shared = self._on_classes(choice, sites, better_than)
+        return max(self.total + choice.further * slowest, shared)
+
+    def _on_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> tuple[int, int]:
+        """Return a load that some stage reaches, and what loads add up to, the largest for every microbatch."""
+        key = choice.stages, choice.replicas, tuple(site.classes for site in sites)
+        if key not in self._placed:
+            slow = [self._slow(each) for each in key[2]]
+            least = int(self.total / sum(1 / each for each in slow) * SURE)
+            slowest = self._filled(choice, key[2], least, better_than) if sites[0].classes else least
+            self._placed[key] = slowest, _shared(self.total, slow, choice.further)
+        return self._placed[key]
+
+    def _slow(self, classes: frozenset[str]) -> float:
+        if classes not in self._slowdowns:
+            self._slowdowns[classes] = self.tables.slowdown(classes)
+        return self._slowdowns[classes]
+
+    def _filled(self, choice: SumChoice, classes: tuple[frozenset[str], ...], least: int, better_than: int) -> int:
+        """Return a load that some stage reaches on devices of these classes, given one that some stage reaches anyway.
+
+        Where no plan is better than ``better_than``, it may be less than it could be.
+        """
+        if isinstance(self.filling, LooseFilling) or not choice.further:
+            return least
+        stages = [self._filling(each).within(choice.replicas, choice.stages) for each in reversed(classes)]
         low, high = least - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
-        if high < 0 or not all_filled(stages, high):
+        if high < least:
+            return least
+        if not all_filled(stages, high):
             return high + 1
         while high - low > max(low // PRECISE, 1):
             middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
