@@ -25,7 +25,7 @@ ORDER = (
     ("constraints",),
     ("plan",),
     ("cost",),
-    ("costing",),
+    ("costing", "pipeline"),
     ("evaluate", "tables"),
     ("result",),
     ("technologies",),

@@ -32,8 +32,8 @@ class Layout:
     recompute
         What layers compute again.
     recomputed
-        How many layers of each stage do so, the first of them (``--recompute-method block`` of Megatron-LM); empty for
-        all.
+        How many layers of each stage do so, the first of them (``--recompute-method block`` of Megatron-LM) unless the
+        framework takes the last; empty for all.
     offloaded
         Share of each stage's optimizer state that is in the memory of the host; empty for none.
     reserve

@@ -20,7 +20,7 @@ from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
 from nest.tables.speeds import SURE, least_work
-from nest.units import LONGEST, NEVER, Floats, Ints, distinct
+from nest.units import LONGEST, NEVER, Ints, distinct
 
 PRECISE = 128
 """Bounds of the slowest load are as near to each other as this part of them."""
@@ -114,19 +114,14 @@ class SumBounds:
         return low + 1
 
     def objective(
-        self,
-        counts: tuple[Ints, Ints, Floats],
-        hops: tuple[Ints, Ints],
-        exchanged: Exchanged,
-        types: tuple[int, ...],
+        self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
     ) -> Ints:
         """Return bounds of the objective.
 
         Parameters
         ----------
-        counts
-            Numbers of stages, of microbatches of a replica but one, and of stages of the fastest devices that would be
-            as fast together.
+        stages, further
+            Numbers of stages, and of microbatches of a replica but one.
         hops
             Least ticks of all transfers of a microbatch together, and of a single one.
         types
@@ -140,13 +135,11 @@ class SumBounds:
         whichever types the stages use; and some stage makes the optimizer's step for an equal part of them. Slower
         devices have longer passes, which may hide more, but no more than they take longer.
         """
-        stages, further, speed = counts
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
         sync = sync + exchanged.step / stages
         heaviest = self.crowded[stages] + np.where(stages > 1, hops[1], 0).astype(np.float64)
-        heaviest = np.maximum(heaviest, self.total / speed)
         bound = loads + further * np.maximum(heaviest, loads / stages) + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
@@ -166,14 +159,9 @@ class SumBounds:
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
-        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
-        hops = np.array([sum(each)]), np.array([min(each)])
-        options = self.tables.options(choice.replicas, choice.stages)
-        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
-        types = tuple(sorted({option.zero for option in options}))
-        speed = sum(1 / self._slow(site.classes) for site in sites)
-        counts = np.array([choice.stages]), np.array([choice.further]), np.array([speed])
-        bound = int(self.objective(counts, hops, exchanged, types)[0])
+        hops, exchanged, types = self.at_sites(choice, sites)
+        counts = np.array([choice.stages]), np.array([choice.further])
+        bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest, shared = self._on_classes(choice, sites, better_than)
         slowest = max(slowest, self._slowest.get((choice.stages, choice.replicas), 0))
         step, all_hops = float(exchanged.step[0]), int(hops[0][0])
@@ -225,6 +213,16 @@ class SumBounds:
         if classes not in self._fillings:
             self._fillings[classes] = Filling(self.tables.on(classes))
         return self._fillings[classes]
+
+    def at_sites(
+        self, choice: SumChoice, sites: tuple[Site, ...]
+    ) -> tuple[tuple[Ints, Ints], Exchanged, tuple[int, ...]]:
+        """Return what `objective` asks for, in one choice whose stages see this: transfers, exchanges and types."""
+        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
+        hops = np.array([sum(each)]), np.array([min(each)])
+        options = self.tables.options(choice.replicas, choice.stages)
+        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
+        return hops, exchanged, tuple(sorted({option.zero for option in options}))
 
     def _hops(self, pair: Pair) -> int:
         """Return the least ticks of both transfers of a stage."""
@@ -345,5 +343,10 @@ def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: 
         {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
     )
     exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage or turns)
-    further, speed = -(-tables.microbatches // replicas) - 1, tables.speeds.of(stages * replicas) / replicas
-    return bounds.objective((stages, further, speed), hops, exchanged, types)
+    further = -(-tables.microbatches // replicas) - 1
+    least = bounds.objective(stages, further, hops, exchanged, types)
+    if not turns:
+        return least
+    slowest = bounds.total / (tables.speeds.of(stages * replicas) / replicas)
+    by_speed = np.minimum((bounds.total + further * slowest) * SURE, float(NEVER)).astype(np.int64)
+    return np.maximum(least, by_speed)

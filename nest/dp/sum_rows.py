@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.sum_cuts import cuts_of
+from nest.dp.sum_cuts import Entries, cuts_of
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.tables import GroupedBand
@@ -115,6 +115,8 @@ class Path:
         Sum and largest of the loads, and largest synchronisation.
     cuts, ways
         Numbers of the cuts from that before all layers to that behind all, and how each stage shards and recomputes.
+    stages
+        Where each stage is in tables.
     """
 
     loads: int
@@ -122,6 +124,7 @@ class Path:
     sync: int
     cuts: tuple[int, ...]
     ways: tuple[Way, ...]
+    stages: tuple[Entries, ...]
 
 
 class SumRows:
@@ -267,7 +270,7 @@ class SumRows:
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        found, ways, slowest, sync = [0], list[Way](), 0, 0
+        found, ways, entries, slowest, sync = [0], list[Way](), list[Entries](), 0, 0
         for position in range(len(self.steps), 0, -1):
             first, tables = found[-1], self.stage(self.steps[position - 1])
             stages = self.cuts.stages(slice(first, first + 1), self.band.depth)
@@ -276,9 +279,10 @@ class SumRows:
             end, at = self.cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
+            entries.append(at)
             option = self.ways(self.steps[position - 1].site)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
     def _begins(self, position: int) -> slice:
         """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""

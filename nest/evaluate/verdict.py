@@ -55,6 +55,8 @@ class StageFigures:
         Of ``sync``, the optimizer's step.
     stepping
         Of ``memory``, what the step takes more than the microbatches in flight.
+    gathered, scattered
+        Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
     classes
         Of the devices that it stands on, in whichever replica; none where the cluster has one class.
     """
@@ -68,6 +70,8 @@ class StageFigures:
     levels: Levels
     step: int = 0
     stepping: int = 0
+    gathered: int = 0
+    scattered: int = 0
     classes: frozenset[str] = frozenset()
 
 

@@ -22,7 +22,7 @@ from nest.files.schema import RecomputeKind
 from nest.files.words import show
 from nest.line import Line, Ranges
 from nest.plan import Plan, Sharding, ShardingKind, Stage
-from nest.presets import Arrangement
+from nest.presets import SCHEDULES, Arrangement, ScheduleName
 from nest.problem import Variant
 from nest.result import Result
 
@@ -65,7 +65,7 @@ class PlanFile(Table):
     replicas: Count
     replica_stride: Count
     arrangement: Annotated[Arrangement, Meta(description='"replica-major", "replica-major-reversed" or "stage-major"')]
-    schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
+    schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
     left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET

@@ -26,13 +26,14 @@ from nest.cost.exchanges import (
     sums,
 )
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
+from nest.cost.memory import state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
+from nest.cost.schedules import Schedule, in_flight
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.line import Line
 from nest.places import Placing, Shape, distinct_placings, lines
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
@@ -121,7 +122,7 @@ class GroupedTables:
         self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
         self.microbatches, self.kinds = problem.microbatches(variant), problem.recomputes(variant)
         self.hidden = hidden_millionths(training)
-        self._hops: dict[int, Ints] = {}
+        self._hops: dict[int, tuple[Ints, Ints]] = {}
         self._on: dict[frozenset[str], GroupedTables] = {}
         each = [frozenset({name}) for name in problem.cluster.class_names] or [frozenset[str]()]
         self._rate(each)
@@ -142,6 +143,7 @@ class GroupedTables:
             return self
         if classes not in self._on:
             made = copy(self)
+            made.__dict__.pop("weight", None)  # of the other times
             made.graph = across(self.problem.graphs[self.variant], classes)
             made._rate([classes])
             self._on[classes] = made
@@ -178,6 +180,11 @@ class GroupedTables:
     def _collectives(self, sets: list[tuple[Collective, ...]]) -> Ints:
         known = {each: sum(map(self._inside, each)) for each in set(sets)}
         return np.array([known[each] for each in sets], dtype=np.int64)
+
+    @cached_property
+    def weight(self) -> Ints:
+        """Ticks of each layer's gradients of weights."""
+        return np.array([self.scale.weight_ticks(layer) for layer in self.graph.layers], dtype=np.int64)
 
     def _repeating(self, kind: Again) -> Repeating:
         """Return what the layers take that recompute in one way, and of the others what they take anyway."""
@@ -231,12 +238,20 @@ class GroupedTables:
 
     def hops(self, level: int) -> Ints:
         """Ticks of the transfer across a boundary of a level at each cut; nothing where there is no boundary."""
+        return self._crossing(level)[0]
+
+    def sends(self, level: int) -> Ints:
+        """Ticks of that for which a stage is busy with what it sends."""
+        return self._crossing(level)[1]
+
+    def _crossing(self, level: int) -> tuple[Ints, Ints]:
         if level not in self._hops:
-            ticks = np.zeros(self.cuts, dtype=np.int64)
+            ticks, sent = np.zeros((2, self.cuts), dtype=np.int64)
             if level != NO_BOUNDARY:
                 crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
                 ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)
-            self._hops[level] = ticks
+                sent[1:-1] = self.scale.time.ticks_array(crossing.sent)[1:-1]
+            self._hops[level] = ticks, sent
         return self._hops[level]
 
     def ranks(self, together: int) -> Ranks:
@@ -379,9 +394,14 @@ class GroupedTables:
         """Return how many bytes are exchanged for each byte of weights."""
         return self.copies.summed if part == "gradients" else self.copies.gathered
 
-    def flying(self, replicas: int, from_end: int) -> int:
-        """Return how many microbatches the ``from_end``-th stage from the end has in flight."""
-        return in_flight(-(-self.microbatches // replicas), from_end)
+    def flying(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> int:
+        """Return how many microbatches the ``from_end``-th stage from the end has in flight.
+
+        Under 1F1B, which never has more than any other schedule, the number of stages makes no difference.
+        """
+        all_stages = max(stages, from_end)
+        each = -(-self.microbatches // replicas)
+        return in_flight(Schedule(schedule), all_stages, all_stages - from_end, each)
 
     def least_held(self, replicas: Ints) -> Ints:
         """Quanta of weights, gradients and optimizer that each layer adds to a stage at least: a row for each number.

@@ -104,6 +104,7 @@ class Tables:
         return Sharing(Exchanges(self.problem))
 
 
-def band_of(tables: GroupedTables, depth: int) -> GroupedBand:
-    """Return tables of the stages of at most so many layers."""
-    return BranchedBand(tables, depth) if isinstance(tables, BranchedTables) else GroupedBand(tables, depth)
+def band_of(tables: GroupedTables, depth: int, *, puts_off: bool = False) -> GroupedBand:
+    """Return tables of the stages of at most so many layers; see `GroupedBand` for schedules that put passes off."""
+    made = BranchedBand if isinstance(tables, BranchedTables) else GroupedBand
+    return made(tables, depth, puts_off=puts_off)
