@@ -15,12 +15,12 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("downsets", "units"),
+    ("downsets", "uneven", "units"),
     ("graph", "cluster", "families", "line"),
     ("classes",),
     ("hardware",),
     ("networks",),
-    ("presets",),
+    ("presets", "training"),
     ("places", "problem"),
     ("constraints",),
     ("plan",),

@@ -29,6 +29,19 @@ from nest.result import Result
 PLAN_SCHEMA = "nest.plan/1"
 RESULT_SCHEMA = "nest.result/1"
 
+OTHERS = {
+    "nest.problem": "a problem",
+    "nest.run": "a run",
+    "nest.model": "a model",
+    "nest.cluster": "a cluster",
+    "nest.captured": "a captured module",
+    "nest.estimate": "an estimate",
+    "nest.certificate": "a certificate",
+    "nest.report": "a report",
+    "nest.comparison": "a comparison",
+}
+"""Other files of ours, by the name of their schema."""
+
 Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e18, description="seconds, a number from 0 on, or null")]
 
 
@@ -41,7 +54,10 @@ class ShardingTable(Table):
 
 
 class StageTable(Table):
-    """One stage; the judge's figures may be null or left out, ``recomputed`` where all layers recompute that can."""
+    """One stage; the judge's figures may be null or left out, ``recomputed`` where all layers recompute that can.
+
+    ``tensor`` is left out where the stage is as wide as the plan's variant.
+    """
 
     layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
     first_device: Place
@@ -51,6 +67,7 @@ class StageTable(Table):
     load_s: Load | None = None
     memory_bytes: Bytes | None = None
     recomputed: Count | None = None
+    tensor: Count | None = None
 
 
 class PlanFile(Table):
@@ -128,8 +145,9 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
     document = Document.read(path, InvalidPlan)
     document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
     tree = document.tree
-    if str(tree["schema"]).startswith("nest.problem/"):
-        document.fail("schema", f"{show(tree['schema'])}: a problem, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
+    other = OTHERS.get(str(tree["schema"]).partition("/")[0])
+    if other is not None:
+        document.fail("schema", f"{show(tree['schema'])}: {other}, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
         return _claimed(document, tree, "", None)
     if tree.get("plan") is None:
@@ -230,6 +248,7 @@ def _stage_document(stage: Stage) -> dict[str, Any]:
         "first_device": stage.first_device,
         "devices": stage.devices,
         "recompute": stage.recompute,
+        **({} if stage.tensor is None else {"tensor": stage.tensor}),
         **({} if stage.recomputed is None else {"recomputed": stage.recomputed}),
         "sharding": {"kind": sharding.kind, "zero": sharding.zero, "degree": sharding.degree},
         "load_s": stage.load_s,
@@ -304,6 +323,7 @@ def _stage(table: StageTable, where: str) -> Stage:
             load_s=table.load_s,
             memory_bytes=table.memory_bytes,
             recomputed=table.recomputed,
+            tensor=table.tensor,
         )
     except InvalidPlan as fault:
         raise InvalidPlan(key(where, "recomputed"), fault.problem, fault.remedy) from None

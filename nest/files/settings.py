@@ -11,11 +11,13 @@ from nest.files.allowed import (
     ADVICE,
     DEVICES_ADVICE,
     SCHEDULE_ADVICE,
+    WIDTHS_ADVICE,
     ZERO_ADVICE,
     parse_allowed,
     parse_devices,
     parse_recompute,
     parse_schedules,
+    parse_widths,
     parse_zero,
 )
 from nest.files.words import meant, show
@@ -100,6 +102,7 @@ PARSERS: Mapping[str, Parser] = {
     "zero": (parse_zero, ZERO_ADVICE),
     **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
+    "stage_tensor": (parse_widths, WIDTHS_ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
     "schedules": (parse_schedules, SCHEDULE_ADVICE),
     "price_at_most": (parse_price, "a price from 0, or any"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nest.certify import Finding
 from nest.report.details import line_text
-from nest.report.format import count, counted, duration, percent, share, size, widths
+from nest.report.format import count, counted, duration, percent, plan_widths, share, size
 from nest.report.page.bars import LOADS, SPENT, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, section, table, tag
@@ -18,7 +18,7 @@ def masthead(report: Reported) -> Html:
     """Return the title, what the plan is, and its badges."""
     priced, plan = report.priced, report.priced.plan
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
-    what = f"{widths(plan.variant)}; {stages}, {replicas}; {'; '.join(alike(priced).values())}".rstrip("; ")
+    what = f"{plan_widths(plan)}; {stages}, {replicas}; {'; '.join(alike(priced).values())}".rstrip("; ")
     devices = counted(priced.problem.cluster.devices, "device")
     cluster = f" ({priced.problem.cluster.name})" if priced.problem.cluster.name else ""
     return tag(

@@ -96,6 +96,8 @@ def _listed(names: Mapping[str, str], texts: Mapping[str, str], parts: Mapping[s
 
 def _place_table(priced: PricedPlan, rows: list[range]) -> Html:
     heads = ["Stage", "Layers", "Number", "Devices of replica 0", "Recomputes", "ZeRO", "To the next"]
+    if priced.plan.uneven:
+        heads.insert(4, "Tensor width")
     heads += ["Class"] if priced.problem.cluster.classes else []
     return table(heads, map(list, _places(priced, rows)), caption="Layers and devices of each stage", numbers_from=9)
 
@@ -110,6 +112,7 @@ def _places(priced: PricedPlan, rows: list[range]) -> Iterator[list[Child]]:
             layer_range([name for stage in stages for name in stage.layers]),
             counted(len(stages[0].layers), "layer") + (" each" if len(stages) > 1 else ""),
             number_range(min(first), max(first) + stages[0].devices - 1),
+            *([str(stages[0].variant(priced.plan.variant).tensor)] if priced.plan.uneven else []),
             recompute_text(priced.problem, priced.plan, stages[0]),
             sharding_text(priced.problem, priced.plan, stages[0]),
             level_name(priced.problem.cluster, level[0]) if level else "-",
