@@ -284,6 +284,9 @@ class Problem:
         if wanted and self.preset.objective != "sum":
             what = f"devices of {len(wanted) + 1} classes under preset {self.preset.name!r}"
             raise InvalidProblem("cluster.classes", what, "this preset takes devices of one class; give 'default'")
+        if wanted and self.choices.stage_tensor is not None:
+            what = "given for a cluster with devices of several classes"
+            raise InvalidProblem("choices.stage_tensor", what, "leave it out: there all stages have one tensor width")
         for variant, graph in self.graphs.items():
             given = {name for name, _ in graph.others}
             if missing := sorted(wanted - given):

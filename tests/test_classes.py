@@ -326,6 +326,8 @@ def test_bad_problems() -> None:
         posed(graph, replace(cluster, classes=(), own_class=""))
     with pytest.raises(InvalidProblem, match="under preset 'paper'"):
         posed(graph, cluster).with_preset(PAPER)
+    with pytest.raises(InvalidProblem, match="leave it out: there all stages have one tensor width"):
+        posed(graph, cluster, stage_tensor=frozenset({1, 2}))
     larger = tuple(replace(layer, parameter_bytes=1) for layer in graph.layers)
     with pytest.raises(InvalidProblem, match="layer 0 on class 'fast' differs in more than times"):
         replace(graph, others=(("fast", larger),))

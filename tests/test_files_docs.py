@@ -35,7 +35,7 @@ def with_fragment(fragment: str) -> dict[str, Any]:
 
 
 def test_page_has_examples() -> None:
-    """The blocks are found: a problem, its Python, fragments (classes, menus, links, layers, costs, skips, edges), a plan."""
+    """The blocks are found: a problem, its Python, fragments (classes, menus, links, layers, costs, ...), a plan."""
     assert [language for language, _ in BLOCKS].count("toml") == 9
     assert {language for language, _ in BLOCKS} == {"toml", "python", "json"}
 
