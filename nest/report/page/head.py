@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nest.certify import Finding
 from nest.report.details import line_text
 from nest.report.format import count, counted, duration, percent, plan_widths, share, size
-from nest.report.page.bars import LOADS, SPENT, meter, spent_rows, stacked
+from nest.report.page.bars import LOADS, SPENT, inline, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, section, table, tag
 from nest.report.stage_table import alike
@@ -47,7 +47,7 @@ def spent_section(report: Reported) -> Html:
     seconds = {name: priced.seconds(ticks) for name, ticks in parts.items()}
     texts = {name: f"{duration(seconds[name])}, {share(ticks, whole)}" for name, ticks in parts.items()}
     label = "Parts of the iteration: " + ", ".join(
-        f"{SPENT[name].lower()} {texts[name]}" for name in parts if parts[name]
+        f"{inline(SPENT[name])} {texts[name]}" for name in parts if parts[name]
     )
     at = priced.slowest[0]
     lead = (
@@ -67,7 +67,7 @@ def _binding(report: Reported) -> Iterator[Html]:
     priced = report.priced
     at, *others = priced.slowest
     parts = priced.loads[at].as_dict()
-    spent = [f"{LOADS[name].lower()} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
+    spent = [f"{inline(LOADS[name])} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
     as_slow = f" and {counted(len(others), 'other')} as slow" if others else ""
     fullest, most = priced.fullest
     capacity = priced.capacity(fullest)

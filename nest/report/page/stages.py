@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from nest.breakdown import LoadParts, MemoryParts
 from nest.report.figures import PricedPlan
 from nest.report.format import counted, duration, layer_range, level_name, number_range, percent, size
-from nest.report.page.bars import LOADS, MEMORY, legend, stacked
+from nest.report.page.bars import LOADS, MEMORY, inline, legend, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
 from nest.report.stage_table import groups, recompute_text, sharding_text
@@ -91,7 +91,7 @@ def _memory(priced: PricedPlan, at: int, name: str) -> Html:
 
 
 def _listed(names: Mapping[str, str], texts: Mapping[str, str], parts: Mapping[str, int]) -> str:
-    return ", ".join(f"{names[part].lower()} {texts[part]}" for part in names if parts[part])
+    return ", ".join(f"{inline(names[part])} {texts[part]}" for part in names if parts[part])
 
 
 def _place_table(priced: PricedPlan, rows: list[range]) -> Html:
