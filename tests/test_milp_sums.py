@@ -24,6 +24,7 @@ from nest.errors import InvalidProblem, OutOfScope
 from nest.evaluate import evaluate
 from nest.milp import (
     Claim,
+    highs,
     scope,
     solve_cpsat,
     solve_pyomo,
@@ -354,7 +355,7 @@ def solved(model: Any) -> bool:
     """Whether a model has a solution."""
     if isinstance(model, sum_cpsat_model.SumCpSat):
         return cp_model.CpSolver().solve(model.model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    return sum_highs.solved(model, None)[0].best_feasible_objective is not None
+    return highs.solved(model, None)[0].best_feasible_objective is not None
 
 
 def test_rules_have_the_names_and_the_order_of_the_formulation() -> None:
