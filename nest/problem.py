@@ -237,6 +237,8 @@ class Choices:
         What the chosen technologies of the network may cost together, in the unit of their menus.
     schedules
         In which orders stages may take their passes, of those that the preset prices.
+    chunks
+        Allowed numbers of chunks of a stage, where it is interleaved.
     """
 
     tensor: Allowed = None
@@ -254,6 +256,7 @@ class Choices:
     hybrid: bool = True
     price_at_most: Number | None = None
     schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
+    chunks: Allowed = None
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -284,7 +287,7 @@ class Choices:
         return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
 
 
-COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed")
+COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed", "chunks")
 """Choices that are whole numbers from 1."""
 
 
@@ -362,9 +365,24 @@ class Problem:
         if strange := sorted(self.choices.schedules - set(self.preset.schedules)):
             remedy = f"this preset prices {', '.join(self.preset.schedules)}"
             raise InvalidProblem("choices.schedules", f"{strange[0]!r} under preset {name!r}", remedy)
+        if self.choices.chunks is not None and max(self.choices.chunks) < 2:
+            raise InvalidProblem("choices.chunks", "1 alone", "give numbers from 2, or leave it out")
+        if self.choices.chunks is not None and "interleaved" not in self.choices.schedules:
+            what = "interleaved is not among choices.schedules"
+            raise InvalidProblem("choices.chunks", what, "allow it, or leave chunks out")
+        if "interleaved" in self.choices.schedules:
+            self._check_interleaved()
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
+
+    def _check_interleaved(self) -> None:
+        """Refuse what is not said of plans whose stages are several rows of layers."""
+        if self.constraints:
+            kind, remedy = self.constraints[0].kind, "leave one of the two out"
+            raise InvalidProblem("choices.schedules", f"'interleaved' beside side constraint {kind!r}", remedy)
+        if any(graph.unordered_pair is not None for graph in self.graphs.values()):
+            raise InvalidProblem("choices.schedules", "'interleaved' of a model that branches", "leave it out")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:

@@ -73,6 +73,10 @@ class SumBounds:
         self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int], int] = {}
 
+    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
+        """Return with which numbers of stages, and of microbatches of a replica, there may be plans at all."""
+        return np.ones(np.broadcast(stages, microbatches).shape, dtype=bool)
+
     @cached_property
     def hop(self) -> Ints:
         """Least ticks of a transfer across a boundary of each level."""
@@ -250,6 +254,7 @@ def _numbers(bounds: SumBounds) -> tuple[Ints, Ints]:
     counts, copies = _counts(tables, blocks)
     fewest = bounds.fewest_stages(copies) if len(copies) else copies
     kept = (counts[:, None] * copies <= blocks) & (counts[:, None] >= fewest)
+    kept &= bounds.possible(counts[:, None], -(-tables.microbatches // copies))
     at_stages, at_copies = np.nonzero(kept)
     stages, replicas = counts[at_stages], copies[at_copies]
     if not tables.filters.local:

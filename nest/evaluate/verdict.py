@@ -57,6 +57,8 @@ class StageFigures:
         Of ``memory``, what the step takes more than the microbatches in flight.
     gathered, scattered
         Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
+    transfer
+        Of ``forward`` and ``backward``, what the chunks of an interleaved stage receive and send.
     """
 
     load: int
@@ -70,6 +72,7 @@ class StageFigures:
     stepping: int = 0
     gathered: int = 0
     scattered: int = 0
+    transfer: int = 0
 
 
 @dataclass(frozen=True, slots=True)

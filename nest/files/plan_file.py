@@ -71,6 +71,7 @@ class PlanFile(Table):
     schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    chunks: Count = 1
     left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
     technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
         default_factory=list
@@ -176,6 +177,7 @@ def plan_document(
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
+        **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
         **({"left_out": [[first, end - 1] for first, end in plan.line.left_out]} if plan.line.left_out else {}),
         **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
@@ -267,6 +269,7 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
         arrangement=table.arrangement,
         schedule=table.schedule,
         line=Line(tuple((first, last + 1) for first, last in table.left_out or ())),
+        chunks=table.chunks,
         technologies=tuple(table.technologies),
     )
 
