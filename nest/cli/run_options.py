@@ -159,7 +159,10 @@ def typed_run(problem_path: Path | None, options: Mapping[str, Any], preset: str
     given = [name for name, value in options.items() if value is not None]
     if problem_path is not None:
         if given:
-            raise click.UsageError(f"{_option(given[0])} goes with --model; a file has its own: change it with --set")
+            name = _option(given[0])
+            if name in ("--model", "--family"):
+                raise click.UsageError(f"{name} and {problem_path}: give one of them")
+            raise click.UsageError(f"{name} goes with --model; a file has its own: change it with --set")
         return None
     if options["model_path"] is None and options["family"] is None:
         raise click.UsageError("give PROBLEM, or --model (or --family) with --cluster, --seq and --global-batch")

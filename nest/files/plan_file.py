@@ -29,6 +29,19 @@ from nest.result import Result
 PLAN_SCHEMA = "nest.plan/1"
 RESULT_SCHEMA = "nest.result/1"
 
+OTHERS = {
+    "nest.problem": "a problem",
+    "nest.run": "a run",
+    "nest.model": "a model",
+    "nest.cluster": "a cluster",
+    "nest.captured": "a captured module",
+    "nest.estimate": "an estimate",
+    "nest.certificate": "a certificate",
+    "nest.report": "a report",
+    "nest.comparison": "a comparison",
+}
+"""Other files of ours, by the name of their schema."""
+
 Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e18, description="seconds, a number from 0 on, or null")]
 
 
@@ -131,8 +144,9 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
     document = Document.read(path, InvalidPlan)
     document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
     tree = document.tree
-    if str(tree["schema"]).startswith("nest.problem/"):
-        document.fail("schema", f"{show(tree['schema'])}: a problem, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
+    other = OTHERS.get(str(tree["schema"]).partition("/")[0])
+    if other is not None:
+        document.fail("schema", f"{show(tree['schema'])}: {other}, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
         return _claimed(document, tree, "", None)
     if tree.get("plan") is None:
