@@ -259,7 +259,7 @@ def test_reports_and_files(tmp_path: Path) -> None:
             certify(problem, 1)
         shown += 1
     assert shown >= 10
-    assert apply_settings(chunked_problem(0), ["chunks=2,4"]).choices.chunks == {2, 4}
+    assert apply_settings(chunked_problem(0), ["chunks=2,4"]).choices.chunks == frozenset({2, 4})
 
 
 def test_nothing_says_what_it_does_not_know() -> None:

@@ -38,9 +38,8 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
         what = f"{problem.preset.name!r} plays schedules, which the checker does not"
         raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
     if "interleaved" in problem.choices.schedules:
-        raise OutOfScope(
-            "choices.schedules", "interleaved: the checker covers 1f1b", "'nest solve' proves its own optimum"
-        )
+        what = "interleaved: the checker covers 1f1b"
+        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
     if "1f1b" not in problem.choices.schedules:
         what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
         raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")

@@ -151,7 +151,7 @@ def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
 
 def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
     """Yield the first violation of ``order``: an edge that leads back, or a stage whose layers are out of order."""
-    if plan.chunks > 1:
+    if plan.chunks > 1 and plan.schedule == "interleaved":
         yield from _part_violations(graph, plan)
         return
     if graph.unordered_pair is None:
