@@ -268,13 +268,19 @@ class LayerGraph:
         The first layer rides with the first part if no other is of its kind, as an embedding is, and likewise the last
         with the last part; layers without a kind do not. The others divide equally, at least one to a part.
         """
-        kinds = Counter(layer.kind for layer in self.layers)
-        rides = [bool(each.kind) and kinds[each.kind] == 1 for each in (self.layers[0], self.layers[-1])]
-        each, rest = divmod(len(self.layers) - sum(rides), parts)
+        first, _ = self.riding
+        each, rest = divmod(len(self.layers) - sum(self.riding), parts)
         if rest or each < 1:
             return None
-        ends = range(rides[0] + each, rides[0] + each * parts, each)
+        ends = range(first + each, first + each * parts, each)
         return (*ends, len(self.layers))
+
+    @cached_property
+    def riding(self) -> tuple[bool, bool]:
+        """Whether the first and the last layer are of a kind that no other is, so that they ride with equal parts."""
+        kinds = Counter(layer.kind for layer in self.layers)
+        first, last = (bool(each.kind) and kinds[each.kind] == 1 for each in (self.layers[0], self.layers[-1]))
+        return first, last
 
     def in_one_order(self) -> LayerGraph:
         """Return the graph as a chain: edges of no bytes, which cost nothing, order loose neighbours."""

@@ -51,9 +51,10 @@ class Agenda:
         problem = self.tables.problem
         if "interleaved" not in problem.choices.schedules:
             return []
-        allowed = problem.choices.chunks
-        most = len(problem.graphs[variant]) // 2
-        return [each for each in range(2, most + 1) if allowed is None or each in allowed]
+        allowed, graph = problem.choices.chunks, problem.graphs[variant]
+        divide = len(graph) - sum(graph.riding)
+        numbers = (each for each in range(2, divide // 2 + 1) if divide % each == 0)
+        return [each for each in numbers if allowed is None or each in allowed]
 
     def settle(self) -> None:
         """Do what is left, until no bound can win."""

@@ -23,7 +23,7 @@ from nest.tables import ChunkedBand, GroupedTables
 from nest.tables.chunked import Again
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
-from nest.tables.shares import Holders, Option
+from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints
 
@@ -42,6 +42,7 @@ class InterleavedBounds(SumBounds):
     def __init__(self, tables: GroupedTables, chunks: int) -> None:
         super().__init__(tables)
         self.chunks, self.filling = chunks, LooseFilling(tables)
+        self._heaviest: dict[int, int] = {}
 
     def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
         """Return which have an equal cut, several stages, and a multiple of them as microbatches (rule ``chunks``)."""
@@ -58,17 +59,28 @@ class InterleavedBounds(SumBounds):
         """Return bounds of the objective; see `SumBounds.objective`.
 
         What a stage exchanges for each microbatch counts by a ``v``-th at least, and so does the synchronisation that
-        it may stand for. There are no fewer transfers than without chunks.
+        it may stand for. Each boundary between two stages is crossed once for each chunk.
         """
-        loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages / self.chunks
+        loads = self.total + self.chunks * hops[0].astype(np.float64)
+        sync = exchanged.sync / stages / self.chunks
         if not any(zero in PLAIN for zero in types):
             loads, sync = loads + exchanged.extra, np.zeros(len(stages))
         sync = sync + exchanged.step / stages
-        heaviest = np.maximum(self.crowded[stages] + hops[1].astype(np.float64), loads / stages)
+        alone = np.array([self.heaviest(each) for each in stages.tolist()], dtype=np.float64)
+        heaviest = np.maximum(alone + self.chunks * hops[1].astype(np.float64), loads / stages)
         bound = loads / self.chunks + (1 + further - 1 / self.chunks) * heaviest + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
+
+    def heaviest(self, stages: int) -> int:
+        """Return the work of the stage of the one cut that has the most."""
+        if stages not in self._heaviest:
+            ends = self.tables.graph.equal_parts(stages * self.chunks)
+            assert ends is not None, "others are not possible"
+            parts = np.diff(self.tables.by_cut(self.tables.work)[[0, *ends]])
+            self._heaviest[stages] = int(parts.reshape(-1, stages).sum(axis=0).max())
+        return self._heaviest[stages]
 
     def filled(self, choice: SumChoice, better_than: int) -> int:  # noqa: ARG002 - a hook
         """Return no bound: the cut is settled, and what stages hold is looked at once."""
@@ -78,6 +90,14 @@ class InterleavedBounds(SumBounds):
         """Return the bound of one choice, from the places of its stages."""
         hops, exchanged, types = self.at_sites(choice, sites)
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
+
+
+class Sharded(NamedTuple):
+    """A way to shard, the ticks that it adds to the loads of stages, and what they do once per iteration then."""
+
+    way: ShardedWay
+    own: Ints
+    waits: Ints
 
 
 class InterleavedSearch(SumSearch):
@@ -95,6 +115,7 @@ class InterleavedSearch(SumSearch):
         super().__init__(tables, watch, "interleaved", InterleavedBounds(tables, chunks))
         self.chunks = chunks
         self._cut: dict[tuple[int, int], ChunkedBand] = {}
+        self._known: dict[tuple[int, Option, Shares], Sharded] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks, and its bound."""
@@ -111,6 +132,18 @@ class InterleavedSearch(SumSearch):
             assert ends is not None, "others are not possible"
             self._cut[key] = ChunkedBand(self.tables, ends, *key)
         return self._cut[key]
+
+    def sharded(self, band: ChunkedBand, holders: Holders, choice: SumChoice) -> list[Sharded]:
+        """Return how stages may shard whose replicas are in some place."""
+        options = self.tables.options(choice.replicas, choice.stages)
+        return [self._sharded(band, each, self.tables.shares(holders, each.together)) for each in options]
+
+    def _sharded(self, band: ChunkedBand, option: Option, shares: Shares) -> Sharded:
+        key = id(band), option, shares
+        if key not in self._known:
+            way = band.way(option, shares)
+            self._known[key] = Sharded(way, band.own(way), band.waits(way))
+        return self._known[key]
 
 
 class _Way(NamedTuple):
@@ -129,15 +162,19 @@ class _Interleaved(Prepared):
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         self.engine.watch.check()
-        ways = list(self._ways())
-        if not all(ways):
+        busy = self._band.work + self._band.transfers(self._levels())
+        if self._taken(busy.tolist()) >= self.incumbent.objective:
+            return
+        ways = list(self._ways(busy))
+        if len(ways) < len(busy):
             return
         slowest = max(min(way.sync for way in each) for each in ways)
         caps = sorted({way.sync for each in ways for way in each if way.sync >= slowest})
         for cap in caps:
             chosen = [min(way for way in each if way.sync <= cap) for each in ways]
             build = partial(_plan, self, self._band, chosen)
-            self.incumbent.keep(self._objective(chosen), build)
+            taken = self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
+            self.incumbent.keep(taken, build)
 
     @property
     def _engine(self) -> InterleavedSearch:
@@ -148,28 +185,24 @@ class _Interleaved(Prepared):
     def _band(self) -> ChunkedBand:
         return self._engine.cut(self.choice.stages, self.choice.further + 1)
 
-    def _objective(self, chosen: list[_Way]) -> int:
-        loads, slowest = sum(way.load for way in chosen), max(way.load for way in chosen)
-        others = -((slowest - loads) // self._engine.chunks)
-        return (self.choice.further + 1) * slowest + others + max(way.sync for way in chosen)
+    def _taken(self, loads: list[int]) -> int:
+        """Return what an iteration takes but for the synchronisation."""
+        others = -((max(loads) - sum(loads)) // self._engine.chunks)
+        return (self.choice.further + 1) * max(loads) + others
 
-    def _ways(self) -> Iterator[list[_Way]]:
-        """Yield what each stage may choose, as far as it fits the memory."""
+    def _ways(self, busy: Ints) -> Iterator[list[_Way]]:
+        """Yield what each stage may choose, as far as it fits the memory, up to the first that cannot."""
         band = self._band
-        busy = band.work + band.transfers(self._levels())
         for at, site in enumerate(self.sites):
             found, ends = list[_Way](), int(band.ends(site.ends)[at])
-            for way in self._sharded(site.holders):
+            for way, own, waits in self._engine.sharded(band, site.holders, self.choice):
                 again = band.cheapest(way, at)
                 if again is not None:
-                    load = int(busy[at]) + int(band.own(way)[at]) + again.ticks
-                    found += [_Way(load, int(band.waits(way)[at]) + ends, way.option, again)] * (load < LONGEST)
+                    load = int(busy[at]) + int(own[at]) + again.ticks
+                    found += [_Way(load, int(waits[at]) + ends, way.option, again)] * (load < LONGEST)
+            if not found:
+                return
             yield found
-
-    def _sharded(self, holders: Holders) -> list[ShardedWay]:
-        tables = self.engine.tables
-        options = tables.options(self.choice.replicas, self.choice.stages)
-        return [self._band.way(each, tables.shares(holders, each.together)) for each in options]
 
     def _levels(self) -> Ints:
         """Return the levels between each stage and the next, of the last and the first: a row for each replica."""

@@ -252,9 +252,8 @@ def _numbers(bounds: SumBounds) -> tuple[Ints, Ints]:
     """Return the numbers of stages and replicas that devices, memory, choices and side constraints leave."""
     tables, blocks = bounds.tables, bounds.tables.devices // bounds.tables.width
     counts, copies = _counts(tables, blocks)
-    fewest = bounds.fewest_stages(copies) if len(copies) else copies
-    kept = (counts[:, None] * copies <= blocks) & (counts[:, None] >= fewest)
-    kept &= bounds.possible(counts[:, None], -(-tables.microbatches // copies))
+    kept = (counts[:, None] * copies <= blocks) & bounds.possible(counts[:, None], -(-tables.microbatches // copies))
+    kept &= counts[:, None] >= (bounds.fewest_stages(copies) if kept.any() else 0)
     at_stages, at_copies = np.nonzero(kept)
     stages, replicas = counts[at_stages], copies[at_copies]
     if not tables.filters.local:

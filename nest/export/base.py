@@ -140,7 +140,7 @@ class Assignment:
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """First block and end of each part of the pipeline: of each stage, or of chunk 0 of all stages, then chunk 1."""
+        """First block and end of each part of the pipeline: of each stage, or of all first chunks, all second ones."""
         graph, plan, ends = self.problem.graphs[self.plan.variant], self.plan, [0]
         parts = [plan.parts(graph, at) for at in range(len(plan.stages))]
         for chunk, each in product(range(plan.chunks), parts):

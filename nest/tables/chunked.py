@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class ChunkedBand(GroupedBand):
 
     def __init__(self, tables: GroupedTables, ends: tuple[int, ...], stages: int, microbatches: int) -> None:
         self._ends, self.stages, self.microbatches = np.array([0, *ends]), stages, microbatches
-        self._held: dict[tuple[int, bool, bool], list[list[tuple[int, int, int]]]] = {}
+        self._held: dict[tuple[int, bool, bool, int, int], tuple[Ints, Ints]] = {}
         super().__init__(tables, tables.layers)
 
     def _cut(self) -> None:
@@ -81,62 +82,65 @@ class ChunkedBand(GroupedBand):
 
     def layers_of(self, at: int) -> Ints:
         """Return the places of a stage's layers."""
-        runs = zip(self.first[:, at].tolist(), self.end[:, at].tolist(), strict=True)
-        return np.concatenate([np.arange(*run) for run in runs])
+        return self._layers[at]
+
+    @cached_property
+    def _layers(self) -> list[Ints]:
+        columns = zip(self.first.T.tolist(), self.end.T.tolist(), strict=True)
+        return [np.concatenate([np.arange(*run) for run in zip(*each, strict=True)]) for each in columns]
 
     def cheapest(self, way: ShardedWay, at: int) -> Again | None:
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
         room, best = int(self.rooms(way.option)[at]), None
-        for kind, count, passing in self._passing(way.option)[at] if room >= 0 else ():
-            if passing <= room and (best is None or best.kind != kind):
+        plain = "none" in self.tables.kinds or not any(
+            each.able[self.layers_of(at)].any() for each in self.tables.repeating
+        )
+        if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
+            return Again(0, 0, 0)
+        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 else ():
+            counts, passing = self._passing(way.option, at, kind)
+            fitting = counts[passing <= room]
+            if len(fitting):
+                count = int(fitting[0])
                 ticks = self._repeated(way, at, kind, count)
-                if best is None or ticks < best.ticks:
-                    best = Again(kind, count, ticks)
+                best = Again(kind, count, ticks) if best is None or ticks < best.ticks else best
         return best
 
     def _repeated(self, way: ShardedWay, at: int, kind: int, count: int) -> int:
-        if kind == 0:
-            return 0
         able, layers = self.tables.repeating[kind - 1].able, self.layers_of(at)
         before = np.concatenate([[0], np.cumsum(able)])
         each = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
         return int(each[:count].sum())
 
-    def _passing(self, option: Option) -> list[list[tuple[int, int, int]]]:
-        """Return for each stage what it may compute again, and the quanta that microbatches take then at their peak."""
+    def _passing(self, option: Option, at: int, kind: int) -> tuple[Ints, Ints]:
+        """Return how many layers of a stage may compute again, and the quanta that microbatches take then at most."""
         ranks = self.tables.ranks(option.together)
-        key = option.zero, ranks.dense > 1, ranks.expert > 1
+        key = option.zero, ranks.dense > 1, ranks.expert > 1, at, kind
         if key not in self._held:
-            whole = self.tables.whole(ranks, option.zero)
-            self._held[key] = [list(self._ways(at, whole)) for at in range(self.stages)]
+            self._held[key] = self._passing_of(self.tables.whole(ranks, option.zero), at, kind)
         return self._held[key]
 
-    def _ways(self, at: int, whole: Ints) -> list[tuple[int, int, int]]:
+    def _passing_of(self, whole: Ints, at: int, kind: int) -> tuple[Ints, Ints]:
         tables, layers = self.tables, self.layers_of(at)
-        plain = self._peak_of(at, tables.activations[layers], (tables.working + whole)[layers])
-        found, idle = list[tuple[int, int, int]](), True
-        for kind, each in enumerate(tables.repeating, start=1):
-            able = np.flatnonzero(each.able[layers])
-            idle = idle and not len(able)
-            for count in range(1, len(able) + 1):
-                if tables.problem.choices.admits_recomputed(count, len(able)):
-                    found.append((kind, count, self._again_peak(at, layers, able[:count], kind, whole)))
-        return [(0, 0, plain), *found] if "none" in tables.kinds or idle else found
-
-    def _again_peak(self, at: int, layers: Ints, again: Ints, kind: int, whole: Ints) -> int:
-        tables, each = self.tables, self.tables.repeating[kind - 1]
         kept, moment = tables.activations[layers], (tables.working + whole)[layers]
-        kept[again], moment[again] = each.kept[layers[again]], (each.working + whole)[layers[again]]
-        return self._peak_of(at, kept, moment)
+        if kind == 0:
+            return np.zeros(1, dtype=np.int64), self._peaks_at(at, kept[None], moment[None])
+        each = tables.repeating[kind - 1]
+        able = each.able[layers]
+        most = int(able.sum())
+        allowed = [count for count in range(1, most + 1) if tables.problem.choices.admits_recomputed(count, most)]
+        counts = np.array(allowed, dtype=np.int64)
+        again = able & (np.cumsum(able) <= counts[:, None])
+        held = np.where(again, each.kept[layers], kept)
+        return counts, self._peaks_at(at, held, np.where(again, (each.working + whole)[layers], moment))
 
-    def _peak_of(self, at: int, kept: Ints, moment: Ints) -> int:
-        """Return what microbatches take at their peak, if the layers of a stage keep so much each."""
-        sizes = (self.end - self.first)[:, at].tolist()
-        ends = np.cumsum([0, *sizes])
+    def _peaks_at(self, at: int, kept: Ints, moment: Ints) -> Ints:
+        """Return what microbatches take at most where the layers of a stage keep so much each: a value for each row."""
+        ends = np.cumsum([0, *(self.end - self.first)[:, at].tolist()])
         runs = [slice(first, end) for first, end in pairwise(ends.tolist())]
-        whole = np.array([kept[run].sum() for run in runs])
-        peaks = [int((np.cumsum(kept[run]) + moment[run]).max()) for run in runs]
-        return max(
-            int((np.array(each.kept) * whole).sum() - whole[each.chunk]) + peaks[each.chunk]
-            for each in self.flights[at]
-        )
+        whole = np.stack([kept[:, run].sum(axis=1) for run in runs])
+        peaks = np.stack([(np.cumsum(kept[:, run], axis=1) + moment[:, run]).max(axis=1) for run in runs])
+        chunks = [each.chunk for each in self.flights[at]]
+        held = np.array([each.kept for each in self.flights[at]]) @ whole
+        most: Ints = (held - whole[chunks] + peaks[chunks]).max(axis=0)
+        return most
