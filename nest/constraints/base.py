@@ -97,6 +97,8 @@ class Whole:
         What each stage recomputes, and how many of its layers do; None for all that can.
     iteration
         Seconds of an iteration, exactly: a multiple of the tick.
+    used_devices
+        Devices of the line up to the last that the plan takes, in all replicas.
     line
         The devices on which the stride counts.
     """
@@ -112,14 +114,8 @@ class Whole:
     objective_s: float
     recomputes: tuple[tuple[str, int | None], ...]
     iteration: Fraction
+    used_devices: int
     line: Line = EVERY
-
-    @property
-    def used_devices(self) -> int:
-        """Devices of the line up to the last that the plan takes, in all replicas."""
-        starts = map(self.line.position, self.starts)
-        ends = (start + devices for start, devices in zip(starts, self.devices, strict=True))
-        return max(ends) + (self.outer.replicas - 1) * self.stride
 
     def blocks(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""

@@ -223,14 +223,15 @@ class SumRows:
 
         As if the layers of a stage recomputed each in the way in which it keeps the least.
         """
-        tables = []
-        for step in self.steps:
-            sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
-            for each in self.ways(step.site.holders):
-                fits = self.band.least_need(each.option, step.flying)
-                np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
-            tables.append(sync)
-        return self._least_most(tables)
+        return self._least_most([self.soonest(step) for step in self.steps])
+
+    def soonest(self, step: Step) -> Ints:
+        """Return how long stages in one place synchronise at least, whatever their loads."""
+        sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
+        for each in self.ways(step.site.holders):
+            fits = self.band.least_need(each.option, step.flying)
+            np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
+        return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
         cuts, depth = self.cuts, self.band.depth

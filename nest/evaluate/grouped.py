@@ -34,7 +34,7 @@ from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.pipeline import flights
 from nest.plan import Plan
-from nest.problem import Problem, exchanging_type
+from nest.problem import Problem, Variant, exchanging_type
 from nest.units import Ints, Number, bytes_of, quanta
 
 
@@ -113,13 +113,13 @@ class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
-        self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
+        self.problem, self.plan, self.scale = problem, plan, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
         self.hidden, self.parts = hidden_millionths(problem.training), plan.chunks * len(plan.stages)
-        self._part_of = part_numbers(plan, graph)
-        self._groups: dict[tuple[Axis, int], Spread] = {}
-        self._holders: dict[tuple[int, tuple[int, ...]], Spread] = {}
-        self._inside: dict[tuple[Collective, int], int] = {}
+        self._part_of, self.variants = part_numbers(plan, graph), plan.stage_variants
+        self._groups: dict[tuple[Variant, Axis, int], Spread] = {}
+        self._holders: dict[tuple[Variant, tuple[int, ...]], Spread] = {}
+        self._inside: dict[tuple[Variant, Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
         return quanta(size, self.scale.quanta_per_byte)
@@ -135,35 +135,49 @@ class _Walk:
         """Return the first device of a stage in every replica."""
         return self.plan.starts(at)
 
+    def graph_of(self, at: int) -> LayerGraph:
+        """Return the layers as a stage has them: those of its own variant."""
+        return self.problem.graphs[self.variants[at]]
+
+    def ends(self, boundary: int) -> tuple[int, int]:
+        """Return the stages of the parts before and behind a boundary."""
+        count = len(self.plan.stages)
+        return boundary % count, (boundary + 1) % count
+
     def levels(self, boundary: int) -> Ints:
         """Return the levels between a part and the next: a row for each replica, a column for each device."""
-        count = len(self.plan.stages)
-        at, to = boundary % count, (boundary + 1) % count
+        at, to = self.ends(boundary)
         ranks = np.arange(min(self.plan.stages[at].devices, self.plan.stages[to].devices), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
-    def alive(self, boundary: int) -> float:
-        """Return the bytes alive behind a part: of each layer up to it the most that it sends beyond, once."""
-        largest: dict[int, int] = {}
-        for (source, target), edge in zip(self.graph.places, self.graph.edges, strict=True):
+    def alive(self, boundary: int, at: int) -> float:
+        """Return the bytes alive behind a part: of each layer up to it the most that it sends beyond, once.
+
+        Parameters
+        ----------
+        at
+            Stage on whose devices they are counted, by its variant.
+        """
+        largest, graph = dict[int, int](), self.graph_of(at)
+        for (source, target), edge in zip(graph.places, graph.edges, strict=True):
             if self._part_of[source] <= boundary < self._part_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
-    def inside(self, collective: Collective, block: int) -> int:
+    def inside(self, collective: Collective, variant: Variant, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
-        place = block % self.problem.cluster.period
-        if (collective, place) not in self._inside:
-            starts = place + axis_starts(self.plan.variant, collective.axis)
-            groups = {self._group(collective.axis, int(start)) for start in starts}
+        key = variant, collective, block % self.problem.cluster.period
+        if key not in self._inside:
+            starts = key[2] + axis_starts(variant, collective.axis)
+            groups = {self._group(variant, collective.axis, int(start)) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
-            self._inside[collective, place] = self.scale.time.ticks(slowest)
-        return self._inside[collective, place]
+            self._inside[key] = self.scale.time.ticks(slowest)
+        return self._inside[key]
 
-    def _group(self, axis: Axis, start: int) -> Spread:
-        key = axis, start % self.problem.cluster.period
+    def _group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+        key = variant, axis, start % self.problem.cluster.period
         if key not in self._groups:
-            step, count = axis_group(self.plan.variant, axis)
+            step, count = axis_group(variant, axis)
             self._groups[key] = self.exchanges.spread(start + step * np.arange(count, dtype=np.int64))
         return self._groups[key]
 
@@ -175,20 +189,20 @@ class _Walk:
         together
             Neighbouring replicas that share the weights between them.
         """
-        variant = self.plan.variant
+        variant = self.variants[at]
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
-        within = {self._holder(expert, row + offset) for row in blocks for offset in offsets}
-        devices = range(variant.width)
-        across = {self._alone(column + device) for column in blocks.T for device in devices} if len(blocks) > 1 else ()
+        within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
+        apart_from = blocks.T if len(blocks) > 1 else ()
+        across = {self._alone(variant, column + device) for column in apart_from for device in range(variant.width)}
         return Groups(frozenset(within), frozenset(across))
 
-    def _holder(self, expert: bool, blocks: Ints) -> Spread:
-        key = int(expert), self._within_period(blocks)
+    def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
+        key = variant, (int(expert), *self._within_period(blocks))
         if key not in self._holders:
-            self._holders[key] = self.exchanges.spread(copies_of(self.plan.variant, blocks, expert=expert))
+            self._holders[key] = self.exchanges.spread(copies_of(variant, blocks, expert=expert))
         return self._holders[key]
 
     def _within_period(self, devices: Ints) -> tuple[int, ...]:
@@ -196,8 +210,8 @@ class _Walk:
         period = self.problem.cluster.period
         return tuple((devices - devices[0] // period * period).tolist())
 
-    def _alone(self, devices: Ints) -> Spread:
-        key = -1, self._within_period(devices)
+    def _alone(self, variant: Variant, devices: Ints) -> Spread:
+        key = variant, (-1, *self._within_period(devices))
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]
@@ -210,9 +224,13 @@ class _Stage:
     walk: _Walk
     at: int
 
+    @property
+    def variant(self) -> Variant:
+        return self.walk.variants[self.at]
+
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
+        return self.walk.graph_of(self.at).named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -231,7 +249,7 @@ class _Stage:
     @cached_property
     def parts(self) -> tuple[tuple[int, int], ...]:
         """Where its parts begin and end among its layers: one, or one for each chunk."""
-        ends = list(accumulate(len(part) for part in self.walk.plan.parts(self.walk.graph, self.at)))
+        ends = list(accumulate(len(part) for part in self.walk.plan.parts(self.walk.graph_of(self.at), self.at)))
         return tuple(pairwise([0, *ends]))
 
     def figures(self) -> StageFigures:
@@ -275,10 +293,12 @@ class _Stage:
         walk = self.walk
         if not 0 <= boundary < walk.parts - 1:
             return [Hop(0, 0, 0)] * walk.plan.replicas
-        levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
+        levels, (at, to) = walk.levels(boundary), walk.ends(boundary)
+        ends = walk.variants[at], walk.variants[to]
+        sizes = np.array([walk.alive(boundary, at)]), np.array([walk.alive(boundary, to)])
         hops = {}
         for level in set(levels.ravel().tolist()):
-            crossing = walk.exchanges.crossing_s(variant, level, size)
+            crossing = walk.exchanges.resharding_s(ends, level, sizes)
             received = walk.ticks(crossing.received) + walk.ticks(crossing.gathered)
             hops[level] = Hop(received, walk.ticks(crossing.sent), level)
         return [max((hops[level] for level in row), key=lambda hop: (hop.busy, hop)) for row in levels.tolist()]
@@ -294,14 +314,16 @@ class _Stage:
         """Return a pass of one layer in a block, without what it repeats."""
         layer = self.layers[at]
         own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
-        return own + sum(self.walk.inside(each, block) for each in layer.collectives if each.when == when)
+        return own + sum(self.walk.inside(each, self.variant, block) for each in layer.collectives if each.when == when)
 
     def _again(self, at: int, block: int) -> int:
         """Return what one layer repeats in a block."""
         again = self.again[at]
         if again is None:
             return 0
-        return self.walk.ticks([again.repeated_s]) + sum(self.walk.inside(each, block) for each in again.collectives)
+        return self.walk.ticks([again.repeated_s]) + sum(
+            self.walk.inside(each, self.variant, block) for each in again.collectives
+        )
 
     def _shown(self) -> Shown:
         """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""
@@ -347,7 +369,7 @@ class _Stage:
 
     @property
     def _has_table(self) -> bool:
-        graph = self.walk.graph
+        graph = self.walk.graph_of(self.at)
         return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
 
     def _step(self) -> int:
@@ -435,7 +457,7 @@ class _Stage:
     @property
     def _degrees(self) -> tuple[int, int]:
         """Over how many ranks dense weights are spread, and an expert's."""
-        return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
+        return self.walk.problem.copy_ranks(self.variant, self.together)
 
     def _memory(self) -> tuple[int, int]:
         """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from nest.constraints import Outer, Whole
+from nest.constraints import Filters, Outer, Whole
 from nest.constraints.judge import broken
 from nest.cost.scale import Scale, scale_of
 from nest.cost.schedule import iteration, summed
@@ -50,6 +50,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
         If the plan names a layer or a variant that the problem does not have, or has no stage.
     InvalidProblem
         If nobody prices as the preset says.
+    OutOfScope
+        If tensor widths of stages differ and a side constraint is one for stages of one width.
     """
     problem.preset.require_prices()
     graph = _graph(problem, plan)
@@ -75,6 +77,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     objective, sync = _objective(problem, plan, scale, figures)
     violations += range_violations(scale, max(stage.load for stage in figures), objective)
     if problem.constraints:
+        if plan.uneven:
+            Filters(problem).require_limits("stages")
         whole = _whole(problem, plan, scale, figures, (objective, sync))
         memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
         violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
@@ -96,10 +100,11 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
 
 
 def _graph(problem: Problem, plan: Plan) -> LayerGraph:
-    if plan.variant not in problem.graphs:
-        raise InvalidPlan("plan", f"the problem has no costs for {plan.variant}", "use a variant of the problem")
     if not plan.stages:
         raise InvalidPlan("stages", "the plan has no stage", "give at least one")
+    for variant in (plan.variant, *plan.stage_variants):
+        if variant not in problem.graphs:
+            raise InvalidPlan("plan", f"the problem has no costs for {variant}", "use a variant of the problem")
     graph = problem.graphs[plan.variant]
     index = graph.index
     for at, stage in enumerate(plan.stages):
@@ -127,5 +132,6 @@ def _whole(
         scale.time.seconds(objective),
         tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
         objective * scale.time.tick,
+        plan.used_devices,
         plan.line,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from nest.errors import SolverUnavailable
+from nest.errors import OutOfScope, SolverUnavailable
 from nest.milp.claim import Claim
 from nest.plan import Plan
 from nest.problem import Problem
@@ -46,6 +46,7 @@ def solve_cpsat(
     SolverUnavailable
         If OR-Tools is not installed.
     """
+    _require_even(problem)
     claim: Claim = _module("cpsat").solve(problem, time_limit_s, hint, at_least, first=first)
     return claim
 
@@ -60,8 +61,15 @@ def solve_pyomo(problem: Problem, *, time_limit_s: float | None = None) -> Claim
     SolverUnavailable
         If Pyomo or HiGHS is not installed.
     """
+    _require_even(problem)
     claim: Claim = _module("highs").solve(problem, time_limit_s)
     return claim
+
+
+def _require_even(problem: Problem) -> None:
+    if problem.choices.stage_tensor is not None:
+        what = "the programme covers stages of one tensor width"
+        raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
 
 
 def _module(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ from nest.tables.family import TooManyStages
 from nest.tables.grouped import GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
+from nest.tables.uneven import UnevenTables
 from nest.tables.whole import Tables, band_of
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "GroupedTables",
     "Tables",
     "TooManyStages",
+    "UnevenTables",
     "VariantTables",
     "band_of",
     "prefix",

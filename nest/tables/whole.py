@@ -15,6 +15,7 @@ from nest.tables.family import Family
 from nest.tables.grouped import GroupedTables, lines_of
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
+from nest.tables.uneven import UnevenTables
 
 
 class Tables:
@@ -71,6 +72,27 @@ class Tables:
         """Return how many blocks of a variant a plan has at most: those of the longest line."""
         longest = lines_of(self.filters, variant)[0].length(self.problem.cluster.devices)
         return min(self.filters.devices, longest) // variant.width
+
+    @cached_property
+    def uneven(self) -> tuple[UnevenTables, ...]:
+        """Tables of the variants that stages with tensor widths of their own may be of, where the choices give any.
+
+        Raises
+        ------
+        OutOfScope
+            If a side constraint looks at more than devices and memory.
+        """
+        if self.problem.choices.stage_tensor is None:
+            return ()
+        self.filters.require_limits("choices.stage_tensor")
+        found = dict.fromkeys(self._nested(family) for family in self.problem.families)
+        most = [each for each in found if each and not any(set(each) < set(other) for other in found)]
+        return tuple(UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in most)
+
+    def _nested(self, family: tuple[Variant, ...]) -> tuple[Variant, ...]:
+        """Return the variants that nest with the network and fit on the devices."""
+        fitting = (each for each in family if each.width <= self.filters.devices)
+        return tuple(each for each in fitting if self.problem.unnested(each) is None)
 
     def of_variant(self, variant: Variant) -> GroupedTables:
         """Return the tables of one of the `fitting` variants.
