@@ -27,7 +27,8 @@ class Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
     A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
-    with a bound by memory; that for itself with what its stages see, and a bound from this; and that is settled.
+    with a bound by memory; that for itself in each of its places, with a bound by the devices there; that for itself
+    with a bound from all that its stages see, if none before sees the same; and that is settled.
     """
 
     def __init__(self, tables: Tables, watch: Watch) -> None:
@@ -84,7 +85,14 @@ class Agenda:
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
         """Enter a choice, for each of its placings with what its stages see."""
+        seen = set[object]()
         for prepared in engine.prepare(choice):
+            self.add(max(bound, prepared.least), partial(self._look, prepared, seen))
+
+    def _look(self, prepared: Prepared, seen: set[object], bound: int) -> None:
+        """Enter a choice in one of its places with the bound from all that its stages see, if none before sees that."""
+        if prepared.sights not in seen:
+            seen.add(prepared.sights)
             self.add(max(bound, prepared.bound), partial(_settled, prepared))
 
     def _open(self, variant: Variant, schedule: ScheduleName, chunks: int, _: int) -> None:

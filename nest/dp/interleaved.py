@@ -86,7 +86,7 @@ class InterleavedBounds(SumBounds):
         """Return no bound: the cut is settled, and what stages hold is looked at once."""
         return 0
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:  # noqa: ARG002 - a hook
         """Return the bound of one choice, from the places of its stages."""
         hops, exchanged, types = self.at_sites(choice, sites)
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
@@ -118,11 +118,10 @@ class InterleavedSearch(SumSearch):
         self._known: dict[tuple[int, Option, Shares], Sharded] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
-        """Yield a choice with each placing of its blocks, and its bound."""
+        """Yield a choice with each placing of its blocks."""
         tables = self.tables
         for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
-            sites = tables.sites(choice.stages, choice.replicas, placing)
-            yield _Interleaved(self, choice, placing, sites, self.bounds.refined(choice, sites))
+            yield _Interleaved(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""
@@ -158,6 +157,11 @@ class _Way(NamedTuple):
 @dataclass(frozen=True)
 class _Interleaved(Prepared):
     """An outer choice with one cut."""
+
+    @property
+    def sights(self) -> object:
+        """The placing: what the last stage and the first see of each other decides, too."""
+        return self.placing
 
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""

@@ -17,8 +17,8 @@ from functools import cache
 from itertools import accumulate, pairwise, product
 from math import comb, prod
 
-from nest.line import EVERY
-from nest.places import Shape, distinct_placings
+from nest.line import EVERY, Line
+from nest.places import Shape, distinct_placings, lines
 from nest.problem import Choices, Problem, Variant
 from nest.technologies import affordable
 
@@ -82,10 +82,10 @@ def _shards(problem: Problem, variant: Variant, replicas: int) -> int:
     return sum(groups if zero else 1 for zero in problem.choices.zero)
 
 
-def _places(problem: Problem, variant: Variant, stages: int, replicas: int) -> int:
-    """Count how stages and replicas may stand."""
+def _places(problem: Problem, variant: Variant, stages: int, replicas: int, line: Line = EVERY) -> int:
+    """Count how stages and replicas may stand on a line."""
     shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
-    return len(distinct_placings(problem.preset.arrangements, shape, EVERY, cluster.devices, cluster.group_sizes))
+    return len(distinct_placings(problem.preset.arrangements, shape, line, cluster.devices, cluster.group_sizes))
 
 
 def _plans(problem: Problem, variant: Variant) -> int:
@@ -105,8 +105,9 @@ def _plans(problem: Problem, variant: Variant) -> int:
 def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     """Count plans whose stages are all as wide, shard over replicas, and recompute: each in its way.
 
-    What places stages and replicas alike is one plan, under whichever arrangement.
+    What places stages and replicas alike on one line is one plan, under whichever arrangement.
     """
+    every = lines(problem.cluster, variant.width, ())
     layers, total = len(problem.graphs[variant]), 0
     if problem.unnested(variant):
         return 0
@@ -118,7 +119,8 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
         ways = _shards(problem, variant, replicas)
         for stages in range(1, min(layers, room // replicas) + 1):
             if choices.stages is None or stages in choices.stages:
-                total += _places(problem, variant, stages, replicas) * cut[stages] * ways**stages
+                places = sum(_places(problem, variant, stages, replicas, line) for line in every)
+                total += places * cut[stages] * ways**stages
     return total
 
 
