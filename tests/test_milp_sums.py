@@ -37,6 +37,7 @@ from nest.milp import (
 from nest.milp.claim import NO_PATH
 from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
 from nest.milp.sum_plans import NOTHING, SumSolution, encode
+from nest.objectives import least
 from nest.plan import Plan
 from nest.presets import PAPER
 from nest.problem import Problem, Training
@@ -212,6 +213,22 @@ def test_coupling(kind: str, seed: int) -> None:
     assert found.objective_ticks == best, show_problem(problem)
     assert found.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
     assert seed >= 600 or kind == "all" or (found.backend, found.status) == ("cpsat", Status.OPTIMAL)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("distinct_stages", 109), ("same_sharding", 145), ("budget", 184)])
+def test_least_where_stages_are_tied(kind: str, seed: int) -> None:
+    """The fewest devices, and the least memory, of all plans that keep a time and what ties stages together."""
+    problem = coupled(kind, seed)
+    best = solve(problem)
+    assert best.objective_s is not None
+    most, within = best.time.ticks(best.objective_s * 1.3), list[tuple[int, int]]()
+    for plan in oracle.plans(problem):
+        verdict = evaluate(problem, plan)
+        if verdict.legal and verdict.objective_ticks is not None and verdict.objective_ticks <= most:
+            within.append((plan.used_devices, max(stage.memory for stage in verdict.stages)))
+    for at, what in enumerate(("devices", "memory")):
+        found = least(problem, what, best.objective_s * 1.3)
+        assert (found.size, found.proven) == (min(each[at] for each in within), True)
 
 
 @pytest.mark.slow

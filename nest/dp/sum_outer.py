@@ -77,6 +77,10 @@ class SumBounds:
         self._slowdowns: dict[frozenset[str], float] = {}
         self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
 
+    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
+        """Return with which numbers of stages, and of microbatches of a replica, there may be plans at all."""
+        return np.ones(np.broadcast(stages, microbatches).shape, dtype=bool)
+
     @cached_property
     def hop(self) -> Ints:
         """Least ticks of a transfer across a boundary of each level."""
@@ -309,8 +313,8 @@ def _numbers(bounds: SumBounds) -> tuple[Ints, Ints]:
     """Return the numbers of stages and replicas that devices, memory, choices and side constraints leave."""
     tables, blocks = bounds.tables, bounds.tables.devices // bounds.tables.width
     counts, copies = _counts(tables, blocks)
-    fewest = bounds.fewest_stages(copies) if len(copies) else copies
-    kept = (counts[:, None] * copies <= blocks) & (counts[:, None] >= fewest)
+    kept = (counts[:, None] * copies <= blocks) & bounds.possible(counts[:, None], -(-tables.microbatches // copies))
+    kept &= counts[:, None] >= (bounds.fewest_stages(copies) if kept.any() else 0)
     at_stages, at_copies = np.nonzero(kept)
     stages, replicas = counts[at_stages], copies[at_copies]
     if not tables.filters.local:

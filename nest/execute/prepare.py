@@ -67,6 +67,8 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
     InvalidProblem
         If the tiny model cannot be cut as the plan cuts its own.
     """
+    if plan.chunks > 1:
+        raise InvalidPlan("schedule", f"{plan.chunks} chunks on each stage are not executed", "give a plan without")
     _check_layers(problem, plan)
     shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
