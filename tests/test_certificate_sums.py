@@ -28,7 +28,6 @@ from nest.certificate.sum_memory import Memory
 from nest.certificate.sum_stages import SumStages
 from nest.certify import Finding, certify, confirm
 from nest.constraints import CouplingConstraint, Whole
-from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.problem import Problem
 from nest.runs import problem_of, read_run
@@ -312,17 +311,6 @@ def test_certificates() -> None:
         if (verdict := evaluate(problem, plan)).legal and verdict.objective_ticks != result.objective_ticks
     )
     assert certify(problem, worse).finding is Finding.REFUTED
-
-
-@pytest.mark.parametrize("name", ["cpsat", "pyomo"])
-def test_provers_that_do_not_cover_the_preset(name: str) -> None:
-    """They are refused, by name."""
-    pytest.importorskip({"cpsat": "ortools", "pyomo": "pyomo"}[name], reason="an optional solver")
-    problem = random_problem(0, SMALL)
-    plan = solve(problem).plan
-    assert plan is not None
-    with pytest.raises(InvalidProblem, match=f"prover '{name}' does not cover preset 'default'; use checker"):
-        certify(problem, plan, provers=["checker", name])
 
 
 def run_problem(file: str) -> tuple[Problem, int]:

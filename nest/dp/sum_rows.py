@@ -67,6 +67,8 @@ class Turn(NamedTuple):
 
     Parameters
     ----------
+    band
+        Tables of the stages on the devices there.
     flying
         Microbatches in flight.
     ends
@@ -75,6 +77,7 @@ class Turn(NamedTuple):
         Which stages side constraints leave.
     """
 
+    band: GroupedBand
     flying: int
     ends: Ints
     allowed: np.ndarray
@@ -149,8 +152,8 @@ class SumRows:
         self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
         self._stages: dict[Step, StageTables] = {}
-        self._sharded: dict[Holders, list[ShardedWay]] = {}
-        self._undominated: dict[tuple[Shares, ...], list[ShardedWay]] = {}
+        self._sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
+        self._undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -165,14 +168,14 @@ class SumRows:
         return self._stages[step]
 
     def _stage(self, step: Step) -> StageTables:
-        band, shape = self.band, self.band.valid.shape
+        band, shape = self.band.on(step.site.classes), self.band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         admitted = self.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
         allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
-        for at, each in enumerate(self.ways(step.site.holders)):
-            self._consider(found, Turn(step.flying, ends, allowed), at, each)
+        for at, each in enumerate(self.ways(step.site)):
+            self._consider(found, Turn(band, step.flying, ends, allowed), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
@@ -181,15 +184,15 @@ class SumRows:
 
     def _consider(self, found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
         """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-        flying, ends, allowed = turn
+        band, flying, ends, allowed = turn
         if found.load.max(where=allowed, initial=0) < int(way.least.min()):
             return
-        own, waits = self.band.own(way), self.band.waits(way) + ends
+        own, waits = band.own(way), band.waits(way) + ends
         may = allowed & (waits <= self.most_sync)
         may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
         if not may.any():
             return
-        again = self.band.recomputation(way, flying, may)
+        again = band.recomputation(way, flying, may)
         total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
         better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
         chosen = np.full_like(again.kind, at)
@@ -200,19 +203,20 @@ class SumRows:
         ):
             np.copyto(into, values, where=better)
 
-    def ways(self, holders: Holders) -> list[ShardedWay]:
+    def ways(self, site: Site) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
-        if holders not in self._sharded:
-            tables, kept = self.band.tables, list[ShardedWay]()
-            shares = tuple(tables.shares(holders, option.together) for option in self.options)
-            if shares not in self._undominated:
+        key = site.classes, site.holders
+        if key not in self._sharded:
+            band, kept = self.band.on(site.classes), list[ShardedWay]()
+            shares = tuple(band.tables.shares(site.holders, option.together) for option in self.options)
+            if (site.classes, shares) not in self._undominated:
                 for option, each in zip(self.options, shares, strict=True):
-                    way = self.band.way(option, each)
+                    way = band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
-                self._undominated[shares] = kept
-            self._sharded[holders] = self._undominated[shares]
-        return self._sharded[holders]
+                self._undominated[site.classes, shares] = kept
+            self._sharded[key] = self._undominated[site.classes, shares]
+        return self._sharded[key]
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -227,10 +231,11 @@ class SumRows:
 
     def soonest(self, step: Step) -> Ints:
         """Return how long stages in one place synchronise at least, whatever their loads."""
-        sync, ends = np.full(self.band.valid.shape, NEVER, dtype=np.int64), self.band.ends(step.site.ends)
-        for each in self.ways(step.site.holders):
-            fits = self.band.least_need(each.option, step.flying)
-            np.minimum(sync, self.band.waits(each) + ends, out=sync, where=fits)
+        band = self.band.on(step.site.classes)
+        sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
+        for each in self.ways(step.site):
+            fits = band.least_need(each.option, step.flying)
+            np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
         return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
@@ -276,7 +281,7 @@ class SumRows:
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
             entries.append(at)
-            option = self.ways(self.steps[position - 1].site.holders)[int(tables.option[at])].option
+            option = self.ways(self.steps[position - 1].site)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
         return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 

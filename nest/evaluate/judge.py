@@ -25,7 +25,7 @@ from nest.evaluate.rules import (
 from nest.evaluate.verdict import Evaluation, StageFigures, Violation
 from nest.graph import LayerGraph
 from nest.pipeline import Pipeline, simulate
-from nest.plan import Plan
+from nest.plan import Plan, Stage
 from nest.problem import Problem
 from nest.units import bytes_of
 
@@ -115,7 +115,7 @@ def _whole(
     problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageFigures, ...], times: tuple[int, int]
 ) -> Whole:
     """Return a plan as side constraints see it; ``times`` are of an iteration, and of the synchronisation in it."""
-    objective, sync = times
+    (objective, sync), graph = times, problem.graphs[plan.variant]
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
     return Whole(
         Outer(plan.variant, len(plan.stages), plan.replicas),
@@ -127,8 +127,15 @@ def _whole(
         tuple(scale.time.seconds(stage.load) for stage in figures),
         scale.time.seconds(sync),
         scale.time.seconds(objective),
-        tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
+        tuple(_recomputed(problem, graph, stage) for stage in plan.stages),
         objective * scale.time.tick,
         plan.used_devices,
         plan.line,
     )
+
+
+def _recomputed(problem: Problem, graph: LayerGraph, stage: Stage) -> tuple[str, int | None]:
+    """Return what a stage recomputes, and, where each stage chooses, in how many layers, however the plan says it."""
+    if problem.preset.recompute == "choices":
+        return stage.recompute, None
+    return stage.recompute, sum(again is not None for again in stage.repeats(graph.named(stage.layers)))

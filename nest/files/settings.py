@@ -79,7 +79,7 @@ def _change(setting: str) -> tuple[str, object]:
     name, equals, text = (part.strip() for part in setting.partition("="))
     if not equals:
         raise InvalidProblem(f"--set {setting}".rstrip(), "no KEY=VALUE", "write it as in zero=none or tensor=1,2")
-    known = {**PARSERS, DOWN: (parse_devices, DEVICES_ADVICE)}
+    name, known = ALIASES.get(name, name), {**PARSERS, DOWN: (parse_devices, DEVICES_ADVICE)}
     if name not in known:
         raise InvalidProblem(
             f"--set {setting}", f"{show(name)} is no choice", meant(name, known, f"the choices are {', '.join(known)}")
@@ -94,6 +94,9 @@ def _change(setting: str) -> tuple[str, object]:
 
 Parser = tuple[Callable[[str], object], str]
 """How to read the value of a choice, and what would be right."""
+
+ALIASES = {"sequence_parallel": "sequence"}
+"""Names of choices beside their own: where a run says how long a sequence is, ``sequence`` would mean two things."""
 
 PARSERS: Mapping[str, Parser] = {
     **dict.fromkeys(("tensor", "expert", "context", "microbatch"), (parse_allowed, ADVICE)),

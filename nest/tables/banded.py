@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ class GroupedBand:
     def __init__(self, tables: GroupedTables, depth: int, *, puts_off: bool = False) -> None:
         self.tables, self.depth, self.puts_off = tables, depth, puts_off
         self._cut()
-        self.work, self.window = map(self.sums, (tables.work, tables.weight if puts_off else tables.backward))
+        self._rate()
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
         tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
         self._tied = np.where(has_table, 0, tied)
@@ -75,6 +76,24 @@ class GroupedBand:
         self._states: dict[tuple[Ranks, int], Ints] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+        self._on: dict[frozenset[str], GroupedBand] = {}
+
+    def _rate(self) -> None:
+        """Set what depends on devices."""
+        beside = self.tables.weight if self.puts_off else self.tables.backward
+        self.work, self.window = map(self.sums, (self.tables.work, beside))
+
+    def on(self, classes: frozenset[str]) -> GroupedBand:
+        """Return the tables of the same stages on devices of some classes together."""
+        if not classes:
+            return self
+        if classes not in self._on:
+            made = copy(self)
+            made.tables, made._states = self.tables.on(classes), {}
+            made._rate()
+            self._on[classes] = made
+        return self._on[classes]
 
     def _cut(self) -> None:
         """Set which stages there are."""
@@ -155,8 +174,7 @@ class GroupedBand:
     def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
         option, room = way.option, self.rooms(way.option)
-        fits = self._kept <= most_kept(room, self._peak(option), flying)
-        plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
+        plain = asked & self.plain(option, flying)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
@@ -169,10 +187,30 @@ class GroupedBand:
                 better = added < ticks[asking]
                 where = tuple(each[better] for each in asking)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
-        if "none" not in self.tables.kinds:
-            idle = asked & (self._able == 0) & fits
-            ticks[idle] = 0
         return Recomputation(ticks, kind, count)
+
+    def plain(self, option: Option, flying: int) -> np.ndarray:
+        """Return which stages fit without recomputation and may do without it, as no layer can or `none` is allowed."""
+        fits: np.ndarray = self._kept <= most_kept(self.rooms(option), self._peak(option), flying)
+        return fits if "none" in self.tables.kinds else fits & (self._able == 0)
+
+    def repeated(self, way: ShardedWay, flying: int, at: int, count: Ints) -> Ints:
+        """Return the ticks that stages add of which so many layers recompute; `NEVER` where they do not fit then.
+
+        Parameters
+        ----------
+        at
+            Place of what they recompute in `GroupedTables.repeating`.
+        count
+            For each stage, of the layers that can; with 0 it does not fit.
+        """
+        room, ticks = self.rooms(way.option), np.full(self.valid.shape, NEVER, dtype=np.int64)
+        asking = np.nonzero(self.valid & (room >= 0) & (count > 0))
+        stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
+        repeats = self._repeating(at, way.option)
+        fits = repeats.fits(stages, count[asking], flying)
+        ticks[asking] = np.where(fits, repeats.added(way.again[at], stages, count[asking]), NEVER)
+        return ticks
 
     @cached_property
     def _able(self) -> Ints:
