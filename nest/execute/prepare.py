@@ -122,6 +122,8 @@ def _notes(problem: Problem, plan: Plan, job: Job, microbatches: int) -> Iterato
         yield f"layers {len(graph)} -> {shape.layers}"
     if job.microbatches != microbatches:
         yield f"microbatches of a replica {microbatches} -> {job.microbatches}"
+    if plan.line.left_out or plan.used_devices > plan.replicas * sum(stage.devices for stage in plan.stages):
+        yield "devices that the plan leaves out, or idle, have no process: where ranks stand plays no part here"
     skips = sum(target > source + 1 for source, target in graph.places)
     if skips:
         yield f"the model has {skips} edges over layers; the tiny one is a chain"
