@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import oracle_default as oracle
 import pytest
@@ -226,7 +226,8 @@ def test_least_where_stages_are_tied(kind: str, seed: int) -> None:
         verdict = evaluate(problem, plan)
         if verdict.legal and verdict.objective_ticks is not None and verdict.objective_ticks <= most:
             within.append((plan.used_devices, max(stage.memory for stage in verdict.stages)))
-    for at, what in enumerate(("devices", "memory")):
+    amounts: tuple[Literal["devices", "memory"], ...] = ("devices", "memory")
+    for at, what in enumerate(amounts):
         found = least(problem, what, best.objective_s * 1.3)
         assert (found.size, found.proven) == (min(each[at] for each in within), True)
 
