@@ -17,13 +17,13 @@ from itertools import pairwise
 import numpy as np
 
 from nest.dp.incumbent import Incumbent
-from nest.dp.masks import StageMasks, roles
+from nest.dp.masks import roles
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant, sum_choices
-from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
+from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables, band_of
+from nest.tables import Ends, GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints
 
@@ -97,19 +97,18 @@ class SumSearch:
 
     def __init__(self, tables: GroupedTables, watch: Watch) -> None:
         self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
-        self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
+        self._bands: dict[int, Bands] = {}
 
     def prepare(self, choice: SumChoice) -> _Prepared:
         """Return a choice with what its stages see, and its bound."""
         sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
         return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
 
-    def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
+    def bands(self, depth: int) -> Bands:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = band_of(self.tables, rounded)
-            self._bands[rounded] = band, StageMasks(band)
+            self._bands[rounded] = Bands(rounded, partial(band_of, self.tables, rounded))
         return self._bands[rounded]
 
 
@@ -150,7 +149,7 @@ class _Prepared:
             slowest = rows.least_slowest()
             if slowest < NEVER:
                 self._evaluate(rows, slowest)
-            if rows.band.depth == tables.layers:
+            if rows.depth == tables.layers:
                 return rows if slowest < NEVER else None
         return self._at_depth(tables.deepest_within(max(self._most(0), 0)))
 
@@ -170,11 +169,12 @@ class _Prepared:
                 tables.flying(choice.replicas, position),
                 role,
                 int(starts[-position]) if tables.filters.by_place else 0,
+                tables.held_ends(position, choice.stages),
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
         holding = Holding(tables.options(choice.replicas, choice.stages), stride)
-        return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
+        return SumRows(self.engine.bands(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
         """Return what a plan takes but for its synchronisation."""

@@ -7,7 +7,7 @@ times follow from the places of all members of a group; `Tables` are those of al
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import TooManyStages
-from nest.tables.grouped import GroupedTables
+from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
 from nest.tables.whole import Tables, band_of
@@ -17,6 +17,7 @@ __all__ = [
     "Band",
     "BranchedBand",
     "BranchedTables",
+    "Ends",
     "GroupedBand",
     "GroupedTables",
     "Tables",

@@ -9,7 +9,7 @@ import numpy as np
 
 from nest.cost.memory import state
 from nest.cost.overlap import hideable, left
-from nest.tables.grouped import GroupedTables, Pair
+from nest.tables.grouped import Ends, GroupedTables, Pair
 from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.ways import ShardedWay, way_of
@@ -38,7 +38,12 @@ class Recomputation(NamedTuple):
 
 
 class GroupedBand:
-    """Tables of the stages ``[first, first + 1 + column)`` of one variant, columns up to a depth.
+    """Tables of the stages ``[first, first + 1 + column)`` of one variant, of at most ``depth`` layers.
+
+    Parameters
+    ----------
+    ends
+        Of which stages: that open the model have a single row, that close it a single column.
 
     Attributes
     ----------
@@ -52,8 +57,8 @@ class GroupedBand:
         Ticks and quanta of each stage.
     """
 
-    def __init__(self, tables: GroupedTables, depth: int) -> None:
-        self.tables, self.depth = tables, depth
+    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = Ends()) -> None:
+        self.tables, self.depth, self.at = tables, depth, ends
         self._cut()
         self.work, self.backward = map(self.sums, (tables.work, tables.backward))
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
@@ -68,17 +73,17 @@ class GroupedBand:
 
     def _cut(self) -> None:
         """Set which stages there are."""
-        self.first: Ints = np.arange(self.tables.layers)[:, None]
-        self.end: Ints = self.first + np.arange(self.depth) + 1
-        self.valid: np.ndarray = self.end <= self.tables.layers
-        self.reached: Ints = np.minimum(self.end, self.tables.layers)
+        layers = self.tables.layers
+        self.first: Ints = np.arange(1 if self.at.opens else layers)[:, None]
+        self.end: Ints = np.full_like(self.first, layers) if self.at.closes else self.first + np.arange(self.depth) + 1
         self.opening: Ints = self.first
-        self.counts: Ints = np.arange(1, self.depth + 1)
+        self.counts: Ints = self.end - self.first
+        self.valid: np.ndarray = (self.end <= layers) & (self.counts <= self.depth)
+        self.reached: Ints = np.minimum(self.end, layers)
 
     def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
         """Return the cuts before and behind some stages, given by their indices in the tables."""
-        first, column = chosen
-        return first, first + column + 1
+        return self.first[chosen[0], 0], self.end[chosen]
 
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""

@@ -58,6 +58,13 @@ class Site(NamedTuple):
     ends: tuple[int, ...]
 
 
+class Ends(NamedTuple):
+    """Which ends of the model a stage holds, as far as tables tell such stages from others."""
+
+    opens: bool = False
+    closes: bool = False
+
+
 class GroupedTables:
     """Tables of one variant.
 
@@ -218,6 +225,10 @@ class GroupedTables:
         by_stage = arrangement == "stage-major"
         step, stride = (replicas, 1) if by_stage else (1, stages)
         return np.arange(stages, dtype=np.int64) * step * self.width, stride * self.width
+
+    def held_ends(self, position: int, stages: int) -> Ends:
+        """Return which ends of the model a stage holds, the ``position``-th from the end of so many."""
+        return Ends(position == stages, position == 1)
 
     def shares(self, holders: Holders, together: int) -> Shares:
         """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""

@@ -12,7 +12,7 @@ from nest.problem import Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import Family
-from nest.tables.grouped import GroupedTables
+from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
 
@@ -99,6 +99,6 @@ class Tables:
         return Sharing(Exchanges(self.problem))
 
 
-def band_of(tables: GroupedTables, depth: int) -> GroupedBand:
-    """Return tables of the stages of at most so many layers."""
-    return BranchedBand(tables, depth) if isinstance(tables, BranchedTables) else GroupedBand(tables, depth)
+def band_of(tables: GroupedTables, depth: int, ends: Ends) -> GroupedBand:
+    """Return tables of the stages of at most so many layers; those of layers that branch have all, whatever the ends."""
+    return BranchedBand(tables, depth) if isinstance(tables, BranchedTables) else GroupedBand(tables, depth, ends)
