@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -18,12 +18,12 @@ import numpy as np
 
 from nest.dp.incumbent import Incumbent
 from nest.dp.masks import roles
-from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, least_of_variant, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, SumRange, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
-from nest.tables import Ends, GroupedTables, Tables, band_of
+from nest.tables import GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER, Ints
 
@@ -62,9 +62,12 @@ class _Agenda:
 
     def _open(self, variant: Variant, _: int) -> None:
         engine = SumSearch(self.tables.of_variant(variant), self.watch)
-        for choices in sum_choices(engine.bounds):
-            self.watch.total += len(choices)
-            self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
+        for ranges in sum_ranges(engine.bounds):
+            self.watch.total += int(ranges.sizes.sum())
+            self._begin(engine, ranges)
+
+    def _begin(self, engine: SumSearch, choices: SumChoices) -> None:
+        self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
 
     def _next(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int) -> None:
         if turn < len(order):
@@ -73,11 +76,17 @@ class _Agenda:
 
     def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
         self._next(engine, choices, order, turn + 1)
-        choice = choices[int(order[turn])]
-        self.watch.settled += 1
-        bound = max(bound, engine.bounds.filled(choice, self.watch.incumbent.objective))
-        if bound < self.watch.incumbent.objective:
-            self._add(bound, partial(self._prepare, engine, choice))
+        row = int(order[turn])
+        chosen, best = choices[row], self.watch.incumbent.objective
+        bound, single = max(bound, engine.bounds.filled(chosen, best)), chosen.single
+        if bound >= best or single:
+            self.watch.settled += int(choices.sizes[row])
+        if bound < best:
+            self._add(bound, partial(self._prepare, engine, single) if single else partial(self._split, engine, chosen))
+
+    def _split(self, engine: SumSearch, chosen: SumRange, bound: int) -> None:
+        choices = sum_choices(engine.bounds, chosen)
+        self._begin(engine, replace(choices, bounds=np.maximum(choices.bounds, bound)))
 
     def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
         prepared = engine.prepare(choice)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nest.cost.memory import state
 from nest.cost.overlap import hideable, left
-from nest.tables.grouped import Ends, GroupedTables, Pair
+from nest.tables.grouped import ANY, Ends, GroupedTables, Pair
 from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.ways import ShardedWay, way_of
@@ -57,7 +57,7 @@ class GroupedBand:
         Ticks and quanta of each stage.
     """
 
-    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = Ends()) -> None:
+    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY) -> None:
         self.tables, self.depth, self.at = tables, depth, ends
         self._cut()
         self.work, self.backward = map(self.sums, (tables.work, tables.backward))

@@ -38,9 +38,11 @@ class Exchanged(NamedTuple):
 
 
 def exchanged_anywhere(
-    tables: GroupedTables, replicas: Ints, stages: Ints, types: tuple[int, ...], *, by_stage: bool
+    tables: GroupedTables, replicas: tuple[Ints, Ints], stages: Ints, types: tuple[int, ...], *, by_stage: bool
 ) -> Exchanged:
-    """Return bounds for arrays of outer choices from how near to each other holders may be.
+    """Return bounds for arrays of ranges of outer choices, from the fewest replicas to the most.
+
+    They come from how near to each other holders may be, and the fewest exchange the least.
 
     Groups that each share the weights between them take no less than an all-reduce of all, as it is bounded here: what
     they scatter and what they add across are all gradients together. Where gradients are scattered for each microbatch,
@@ -53,9 +55,9 @@ def exchanged_anywhere(
     for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
-        group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
+        group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         sync += _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
-        step += size * tables.problem.training.step_s_per_byte / (group if any(types) else 1)
+        step += size * tables.problem.training.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
     sync *= tables.problem.preset.sync_factor

@@ -7,6 +7,7 @@ how the ranks that hold copies of the stage's weights are spread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -63,6 +64,10 @@ class Ends(NamedTuple):
 
     opens: bool = False
     closes: bool = False
+
+
+ANY = Ends()
+"""Any stages."""
 
 
 class GroupedTables:
@@ -200,7 +205,11 @@ class GroupedTables:
 
     def options(self, replicas: int, stages: int) -> tuple[Option, ...]:
         """Return how each of so many stages may shard, the largest groups of each type first."""
-        groups, training = self.problem.shard_groups(self.variant, replicas), self.problem.training
+        return self.options_of(replicas, stages, self.problem.shard_groups(self.variant, replicas))
+
+    def options_of(self, replicas: int, stages: int, groups: Sequence[int]) -> tuple[Option, ...]:
+        """Return how each of so many stages may shard over groups of replicas of some sizes, in their order."""
+        training = self.problem.training
         types = [exchanging_type(zero, stages, training) for zero in sorted(self.problem.choices.zero)]
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
@@ -332,13 +341,19 @@ class GroupedTables:
 
         More than there are where no ZeRO type may be used.
         """
-        parts = (self.copies.optimizer, self.copies.gradients, 1)
+        return self.least_held_by(self.most_sharing(replicas))
+
+    def most_sharing(self, replicas: Ints) -> Ints:
+        """Return how many of so many replicas may share their weights at most, 0 where they may not."""
         if self.problem.choices.zero_degree is None:
-            largest = np.where(replicas * self.ranks(1).dense > 1, replicas, 0)
-        else:
-            groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
-            largest = np.array([max(each, default=0) for each in groups], dtype=np.int64)
-        least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
+            return np.where(replicas * self.ranks(1).dense > 1, replicas, 0)
+        groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
+        return np.array([max(each, default=0) for each in groups], dtype=np.int64)
+
+    def least_held_by(self, largest: Ints) -> Ints:
+        """Return `least_held` where so many replicas share their weights at most."""
+        parts = (self.copies.optimizer, self.copies.gradients, 1)
+        least = np.full((len(largest), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
             for weights, inside in zip(
@@ -346,7 +361,7 @@ class GroupedTables:
             ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
-            usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
+            usable = np.ones(len(largest), dtype=bool) if zero == 0 else largest > 0
             np.minimum(least, held, out=least, where=usable[:, None])
         return least
 

@@ -100,5 +100,5 @@ class Tables:
 
 
 def band_of(tables: GroupedTables, depth: int, ends: Ends) -> GroupedBand:
-    """Return tables of the stages of at most so many layers; those of layers that branch have all, whatever the ends."""
+    """Return tables of the stages of at most so many layers; where layers branch, those of all, whatever the ends."""
     return BranchedBand(tables, depth) if isinstance(tables, BranchedTables) else GroupedBand(tables, depth, ends)
