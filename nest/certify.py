@@ -166,6 +166,52 @@ def confirm(problem: Problem, result: Result, *, time_limit_s: float | None = No
     return certificate
 
 
+def confirm_parts(
+    problem: Problem, result: Result, parts: Sequence[Problem], *, time_limit_s: float | None = None
+) -> Certificate:
+    """Have the checker confirm an answer in parts: problems that hold, together, every plan which it is about.
+
+    Parameters
+    ----------
+    problem, result
+        A problem that holds all of them, and what is claimed to be the best of them.
+    time_limit_s
+        For all parts together.
+
+    Raises
+    ------
+    Disagreement
+        If the checker refutes in some part what the solver claims to have proven: a fault of ours.
+    """
+    value = HARD_LIMIT if result.objective_ticks is None else result.objective_ticks
+    plan, begin = result.plan, time.perf_counter()
+    certificate = Certificate(
+        Finding.UNDECIDED, scale_of(problem).time, problem.time_unit_s, plan, result.objective_ticks
+    )
+    if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
+        return certificate
+    proofs = []
+    for at, part in enumerate(parts):
+        left = (
+            None if time_limit_s is None else max(0.0, time_limit_s - (time.perf_counter() - begin)) / (len(parts) - at)
+        )
+        proofs.append(_checker(part, value, left))
+    if any(each.outcome is Outcome.REFUTED for each in proofs):
+        raise Disagreement(f"the solver says that no plan takes less than {value} ticks, the checker has one")
+    proven = all(each.outcome is Outcome.PROVEN for each in proofs)
+    whole = Proof(
+        "checker",
+        __version__,
+        Outcome.PROVEN if proven else Outcome.UNDECIDED,
+        value if proven else None,
+        time.perf_counter() - begin,
+        {"time_limit_s": time_limit_s},
+        "; ".join(each.detail for each in proofs) if len(proofs) == 1 else f"all plans in {len(proofs)} parts",
+    )
+    found = Finding.OPTIMAL if plan is not None else Finding.INFEASIBLE
+    return replace(certificate, finding=found if proven else Finding.UNDECIDED, proofs=(whole,))
+
+
 def require(provers: Sequence[str], problem: Problem | None = None) -> None:
     """Raise `InvalidProblem` if a prover is unknown, cannot be loaded or does not cover a problem, naming it."""
     for name in provers:

@@ -260,7 +260,7 @@ def test_plot_without_matplotlib(
     assert run(["ablate", str(problem_path), "--plot", str(tmp_path / "a.png")]) == 2
     streams = capsys.readouterr()
     assert streams.out == ""
-    assert "pip install 'nest[plot]'" in streams.err
+    assert "pip install matplotlib" in streams.err
     assert streams.err.count("\n") == 1
 
 

@@ -16,13 +16,14 @@ from nest.families import Hyperparameters, from_hyperparameters
 from nest.files.cluster_file import read_cluster
 from nest.problem import Variant
 
-torch = pytest.importorskip("torch", reason="capturing needs torch: pip install 'nest[torch]'")
+torch = pytest.importorskip("torch", reason="capturing needs torch: pip install torch")
 
-from capture_modules import HEADS, VOCABULARY, WIDTH  # noqa: E402
+from capture_modules import HEADS, VOCABULARY, WIDTH, bert  # noqa: E402
 
 from nest.capture.build import build, build_real  # noqa: E402
 from nest.capture.check import Checked, check  # noqa: E402
 from nest.capture.run import Asked, capture, capture_once  # noqa: E402
+from nest.capture.units import units_of  # noqa: E402
 
 TOKENS = "2x32:int64"
 LAYER_OF_4 = Variant(1, microbatch=4)
@@ -284,3 +285,41 @@ def test_documentation_has_the_same_figures() -> None:
         numbers = (*figures, kept.predicted, kept.measured)
         cells = (f"`{name}`", ", ".join(texts), captured.how, *(f"{number:,}" for number in numbers))
         assert f"| {' | '.join(cells)} |" in page
+
+
+class Wrapper(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A row of blocks and a norm behind it."""
+
+    def __init__(self, *blocks: Any) -> None:
+        super().__init__()
+        self.rows = torch.nn.ModuleList(blocks)
+        self.norm = torch.nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        """Run the blocks one after the other."""
+        for each in self.rows:
+            x = each(x)
+        return self.norm(x)
+
+
+def paths(module: Any) -> list[str]:
+    """Return the paths of the blocks of a module."""
+    return [unit.path for unit in units_of(module).values() if unit.block]
+
+
+def test_rows_inside_members_of_a_sequential() -> None:
+    """A whole network between its embedding and its head was one layer; two wrappers of rows were one layer each."""
+    inner, table, head = bert(3), torch.nn.Embedding(9, WIDTH), torch.nn.Linear(WIDTH, 9)
+    blocks = ["1.rows.0", "1.rows.1", "1.rows.2"]
+    assert paths(torch.nn.Sequential(table, Wrapper(*inner), head)) == blocks
+    assert paths(torch.nn.Sequential(table, inner, head)) == ["1.0", "1.1", "1.2"]
+    stages = torch.nn.Sequential(Wrapper(*bert(2)), Wrapper(*bert(2)))
+    assert paths(stages) == ["0.rows.0", "0.rows.1", "1.rows.0", "1.rows.1"]
+    assert paths(torch.nn.ModuleList(stages)) == ["0.rows.0", "0.rows.1", "1.rows.0", "1.rows.1"]
+
+
+def test_what_a_block_consists_of_is_not_opened() -> None:
+    """Experts, and a convolution with its norm, stay part of their block, however few blocks there are."""
+    expert = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()) for _ in range(2)]
+    assert paths(torch.nn.ModuleList([Wrapper(*expert), Wrapper(*expert)])) == ["0", "1"]
+    assert paths(torch.nn.ModuleList([Wrapper(*expert)])) == ["0"]

@@ -54,7 +54,7 @@ def test_without_torch(command: str, monkeypatch: pytest.MonkeyPatch, capsys: py
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
     assert run([command, "mymodel:build", "--input", "1x2"]) == 2
-    assert "pip install 'nest[torch]'" in capsys.readouterr().err
+    assert "pip install torch" in capsys.readouterr().err
 
 
 def test_settings_are_values() -> None:
@@ -85,13 +85,13 @@ CASES = (
 @pytest.mark.usefixtures("factories")
 def test_refusals(arguments: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line that says what is wrong, and exit code 2."""
-    pytest.importorskip("torch", reason="capturing needs torch: pip install 'nest[torch]'")
+    pytest.importorskip("torch", reason="capturing needs torch: pip install torch")
     assert what in refused(capsys, *arguments)
 
 
 def test_from_a_module_to_a_proven_plan(factories: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is captured and written is solved; --check compares with a run on the CPU; odd factories are noted."""
-    pytest.importorskip("torch", reason="capturing needs torch: pip install 'nest[torch]'")
+    pytest.importorskip("torch", reason="capturing needs torch: pip install torch")
     path = factories / "graph.json"
     typed = ["capture", "factories:odd", "--set", "width=8", "--input", "2x8", "-o", str(path), "--check", "--json"]
     assert run(typed) == 0

@@ -15,7 +15,7 @@ from nest.files import write_plan, write_problem
 from nest.plan import Plan
 from nest.problem import Recompute, Variant
 
-pytest.importorskip("torch", reason="plans run in PyTorch: pip install 'nest[torch]'")
+pytest.importorskip("torch", reason="plans run in PyTorch: pip install torch")
 
 LIMIT_S = 240.0
 

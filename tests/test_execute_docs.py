@@ -20,7 +20,7 @@ def masked(text: str) -> list[str]:
 
 def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands work as printed, and bytes are those on the page."""
-    pytest.importorskip("torch", reason="plans run in PyTorch: pip install 'nest[torch]'")
+    pytest.importorskip("torch", reason="plans run in PyTorch: pip install torch")
     monkeypatch.chdir(tmp_path)
     page = PAGE.read_text(encoding="utf-8")
     solve, execute = re.findall(r"^\$ nest (.*)$", page, flags=re.MULTILINE)

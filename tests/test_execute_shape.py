@@ -191,7 +191,7 @@ def test_command_without_torch(
     write_problem(problem_of(4, ONE), tmp_path / "problem.toml")
     write_plan(plan_of((2, 2), ONE), tmp_path / "plan.json")
     assert run(["run", str(tmp_path / "plan.json"), "--problem", str(tmp_path / "problem.toml")]) == 2
-    assert capsys.readouterr().err == "nest: torch is not installed; pip install 'nest[torch]'\n"
+    assert capsys.readouterr().err == "nest: torch is not installed; pip install torch\n"
 
 
 def test_command_that_finds_a_difference(

@@ -326,9 +326,13 @@ def test_broken_plans_are_refused(tmp_path: Path) -> None:
 
 def test_solving_for_a_framework(tmp_path: Path) -> None:
     """Only runs say what a model is, and what else is to be the least is another question."""
-    for option in (("--certify",), ("--minimize", "devices", "--time-at-most", "1"), ("--backend", "cpsat")):
-        with pytest.raises(click.UsageError, match=f"{option[0]} does not go with --for megatron"):
-            run(solve_command, *ASKED, "--for", "megatron", *option)
+    with pytest.raises(click.UsageError, match="--backend cpsat does not go with --for megatron"):
+        run(solve_command, *ASKED, "--for", "megatron", "--backend", "cpsat")
+    least = ("--minimize", "devices", "--time-at-most", "1")
+    with pytest.raises(click.UsageError, match="--certify does not go with --minimize devices and --for megatron"):
+        run(solve_command, *ASKED, "--for", "megatron", "--certify", *least)
+    assert "no plan that Megatron-LM can run takes" in run(solve_command, *ASKED, "--for", "megatron", *least)[1]
+    assert "Proof      confirmed by checker" in run(solve_command, *ASKED, "--for", "megatron", "--certify")[1]
     with pytest.raises(InvalidPlan.__mro__[1], match="--for: the problem does not say what the model is"):
         run(solve_command, INSTANCE, "--for", "megatron")
     code, out, _ = run(solve_command, *ASKED, "--for", "deepspeed", "-o", tmp_path / "plan.json")

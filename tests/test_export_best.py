@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from export_cases import ENDS, ONE, SMALL, eight, judged, mixed, replica_major, small
 
+from nest.certificate import check
+from nest.certify import Finding, confirm_parts
 from nest.constraints import Outer
 from nest.errors import Infeasible, InvalidProblem
 from nest.evaluate import evaluate
@@ -19,10 +21,12 @@ from nest.export.numbers import numbers_of
 from nest.export.parts import AlikeSearch
 from nest.families import from_hyperparameters
 from nest.hardware import cluster_named
+from nest.objectives import Quantity, least
 from nest.problem import Choices, Problem
-from nest.result import Status
+from nest.result import Result, Status
 from nest.runs import Run, problem_of
 from nest.solve import solve
+from nest.units import HARD_LIMIT
 
 MEGATRON, TORCHTITAN, DEEPSPEED, ACCELERATE = FRAMEWORKS.values()
 
@@ -37,7 +41,7 @@ def test_best_of_what_runs(framework: Framework) -> None:
     few = Choices(tensor=frozenset({1, 2}), microbatch=frozenset({1, 2}), sequence=False)
     run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, 12, choices=few)
     problem = problem_of(run).problem
-    result = best_for(problem, run, framework)
+    result = best_for(problem, run, framework).result
     assert result.status is Status.OPTIMAL
     assert result.plan is not None
     given = judged(run, problem, result.plan)
@@ -81,7 +85,7 @@ def test_types_are_not_mixed() -> None:
     free = solve(problem.with_constraints(constraint).with_choices(zero=TORCHTITAN.zeros))
     assert free.plan is not None
     assert len({stage.sharding.zero for stage in free.plan.stages}) == 2
-    best = best_for(problem, run, TORCHTITAN)
+    best = best_for(problem, run, TORCHTITAN).result
     assert best.plan is not None
     assert len({stage.sharding.zero for stage in best.plan.stages}) == 1
     assert (best.status, best.reason) == (Status.OPTIMAL, None)
@@ -92,16 +96,22 @@ TIGHT = [(16, 76.5, True), (16, 77.9, True), (16, 78.1, True), (32, 77.3, False)
 """Batch, reserved GiB, and whether attention keeps what it can compute again: plans whose stages differ, mostly."""
 
 
-@pytest.mark.parametrize("framework", [MEGATRON, TORCHTITAN], ids=lambda each: each.name)
-@pytest.mark.parametrize(("batch", "room", "written"), TIGHT)
-def test_stages_that_are_alike(batch: int, room: float, written: bool, framework: Framework) -> None:
-    """Of all ways to shard and to recompute that stages may have alike, each solved by itself, none is better."""
+def tight(batch: int, room: float, written: bool) -> tuple[Run, Problem]:
+    """Return a run with little memory, and its problem."""
     one = frozenset({1})
     few = Choices(one, context=one, microbatch=frozenset({1, 2}), sequence=False)
     software = {"reserve_bytes": int(room * 2**30), "flash": False if written else None, "choices": few}
     numbers = replace(SMALL, layers=6, seq=1024)
     run = Run(from_hyperparameters(numbers), cluster_named("dgx-h100:8"), 1024, batch, **software)  # type: ignore[arg-type]
-    asked, best = problem_for(problem_of(run).problem, run, framework), None
+    return run, problem_of(run).problem
+
+
+@pytest.mark.parametrize("framework", [MEGATRON, TORCHTITAN], ids=lambda each: each.name)
+@pytest.mark.parametrize(("batch", "room", "written"), TIGHT)
+def test_stages_that_are_alike(batch: int, room: float, written: bool, framework: Framework) -> None:
+    """Of all ways to shard and to recompute that stages may have alike, each solved by itself, none is better."""
+    run, problem = tight(batch, room, written)
+    asked, best = problem_for(problem, run, framework), None
     kinds = sorted(asked.choices.stage_recompute or ())
     for zero, degree, kind, layers in product(sorted(asked.choices.zero), (2, 4, 8), kinds, range(1, 7)):
         if (zero == 0 and degree > 2) or (layers < 6 and kind not in framework.parts):
@@ -111,8 +121,12 @@ def test_stages_that_are_alike(batch: int, room: float, written: bool, framework
         found = solve(asked.with_choices(**{name: frozenset({value}) for name, value in pins.items()}))
         if found.objective_ticks is not None:
             best = min(best or found.objective_ticks, found.objective_ticks)
-    result = best_for(problem_of(run).problem, run, framework)
+    answer = best_for(problem, run, framework)
+    result = answer.result
     assert result.objective_ticks == best
+    assert all(check(part, best or HARD_LIMIT).holds for part in answer.parts)
+    certificate = confirm_parts(asked, result, answer.parts)
+    assert certificate.finding is (Finding.INFEASIBLE if best is None else Finding.OPTIMAL)
     if best is None:
         assert result.status is Status.INFEASIBLE
         return
@@ -139,11 +153,51 @@ def test_what_a_time_leaves_open() -> None:
     problem = problem_of(run).problem
     search = AlikeSearch(problem_for(problem, run, MEGATRON), MEGATRON, None)
     first = search.best(time.perf_counter() + 1e-9)
-    best = best_for(problem, run, MEGATRON)
+    best = best_for(problem, run, MEGATRON).result
     assert first.status is not Status.OPTIMAL
     assert first.bound_ticks is None or first.bound_ticks <= (best.objective_ticks or 0)
     again = search.best(None)
     assert (again.status, again.objective_ticks) == (Status.OPTIMAL, best.objective_ticks)
+
+
+@pytest.mark.parametrize(("batch", "room", "written"), TIGHT[:3])
+def test_better_than(batch: int, room: float, written: bool) -> None:
+    """A value to beat never hides a better plan, and where none beats it, that is not taken for having none."""
+    run, problem = tight(batch, room, written)
+    best = best_for(problem, run, MEGATRON).result
+    if best.objective_ticks is None:
+        assert best_for(problem, run, MEGATRON, better_than=10**9).result.status is not Status.OPTIMAL
+        return
+    ticks = best.objective_ticks
+    assert best_for(problem, run, MEGATRON, better_than=ticks + 1).result.objective_ticks == ticks
+    for value in (ticks, ticks // 2, 0):
+        none = best_for(problem, run, MEGATRON, better_than=value).result
+        assert (none.status, none.plan, none.objective_ticks) == (Status.NONE_BETTER, None, None)
+        assert none.bound_ticks == value
+
+
+@pytest.mark.parametrize("quantity", ["devices", "memory"])
+def test_least_of_what_runs(quantity: Quantity) -> None:
+    """The least of what Megatron-LM can run, beside every way to shard and recompute that stages have in common."""
+    run, problem = tight(16, 76.5, True)
+    problem = problem.with_choices(zero=frozenset({1}), stage_recompute=frozenset({"none", "full"}))
+    asked, allowed = problem_for(problem, run, MEGATRON), 0.02
+    ways = []
+    for degree, kind, layers in product((2, 4, 8), ("none", "full"), range(1, 7)):
+        if kind != "full" and layers < 6:
+            continue
+        pins = {"zero_degree": degree, "stage_recompute": kind, "recomputed": 8 if layers == 6 else layers}
+        ways.append(asked.with_choices(**{name: frozenset({value}) for name, value in pins.items()}))
+    answers = [least(way, quantity, allowed) for way in ways]
+    expected = min((each.used, each.result.objective_ticks) for each in answers if each.used is not None)
+
+    def search(problem: Problem, **limits: Any) -> Result:
+        return best_for(problem, run, MEGATRON, **limits).result
+
+    found = least(problem, quantity, allowed, search=search, plans="plan that Megatron-LM can run")
+    assert (found.used, found.result.objective_ticks) == expected
+    assert found.proven
+    assert all("no plan that Megatron-LM can run takes" in claim.text for claim in found.claims())
 
 
 def test_numbers_that_a_framework_does_not_know() -> None:

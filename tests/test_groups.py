@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import sqrt
-from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -37,13 +36,10 @@ from nest.cost.links import (
     Protocol,
 )
 from nest.errors import InvalidProblem
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-import collective_tables as tables
+from nest.validation.collectives import bus_bandwidths, nccl_sweep, nodes_sweep
+from nest.validation.fact import Fact
 
 GIB = 2.0**30
-published = pytest.mark.skipif(not tables.TABLES.is_dir(), reason="the published tables are not here")
 
 
 # --- where a group sits ---------------------------------------------------------------------------------------------
@@ -342,46 +338,47 @@ def test_bus_bandwidth() -> None:
     assert bus_bandwidth(Kind.BROADCAST, 8, 8.0, 1.0) == bus_bandwidth(Kind.POINT_TO_POINT, 2, 8.0, 1.0) == 8
 
 
-@published
+def errors(rows: Sequence[Fact]) -> list[float]:
+    """Return the sizes of the errors of the rows that can be compared."""
+    return [abs(row.error) for row in rows if row.error is not None]
+
+
 def test_nccl_sweep() -> None:
     """All sizes of the sweep; above 1 MiB each, below on average but for the row that is an outlier in the data."""
-    rows = tables.sweep(tables.TABLES)
+    rows = nccl_sweep()
     assert len(rows) == 32
-    large = [row for row in rows if float(row.what) > 2**20]
+    large = errors([row for row in rows if row.section == "above 1 MiB"])
     assert len(large) == 14
-    assert tables.worst(large) < 0.08
-    assert tables.mean(large) < 0.025
-    assert tables.mean(rows) < 0.1
-    assert tables.mean([row for row in rows if row.what != "32"]) < 0.075
+    assert max(large) < 0.08
+    assert mean(large) < 0.025
+    assert mean(errors(rows)) < 0.1
+    assert mean(errors([row for row in rows if row.name != "32 bytes"])) < 0.075
 
 
-@published
 def test_bandwidth_tables() -> None:
-    """Every bus bandwidth of NVIDIA's tables within 10 %, with the algorithm that the row names."""
-    rows = tables.limits(tables.TABLES)
-    assert len(rows) == 34
-    assert tables.worst(rows) < 0.09
-    assert tables.mean(rows) < 0.02
-    assert all(("SHARP" in row.what) == row.way.startswith("in-network") for row in rows)
+    """Every bus bandwidth of NVIDIA's tables within 10 %, and of pairs of a full mesh within 4 %."""
+    rows = [row for row in bus_bandwidths() if row.error is not None]
+    mesh = [row for row in rows if "MI300X" in row.name]
+    assert (len(rows), len(mesh)) == (36, 2)
+    assert max(errors(mesh)) < 0.04
+    large = errors([row for row in rows if row not in mesh])
+    assert max(large) < 0.09
+    assert mean(large) < 0.02
 
 
-@published
-def test_sweep_over_nodes() -> None:
+def test_sweeps_over_nodes() -> None:
     """The limit of large messages; the middle, whose hardware is not known, within a factor."""
-    rows = tables.mleng(tables.TABLES)
-    assert tables.worst(rows[-8:]) < 0.05
-    assert tables.worst(rows) < 0.6
-
-
-def test_other_measurements() -> None:
-    """Sweeps that no constant depends on: one node from 1 MiB on, four nodes from 1 GiB on; pairs of a full mesh."""
-    one = tables.rated(tables.H200_GB_PER_S, 8, (tables.H100_SHARP,))
-    assert tables.worst(one) < 0.16
-    assert tables.worst(one[7:]) < 0.055
-    four = tables.rated(tables.B200_GB_PER_S, 32, (tables.B200_SHARP, tables.net(400e9)))
-    assert tables.worst(four[-5:]) < 0.02
-    assert tables.worst(four) < 0.55
-    assert tables.worst(tables.mi300x()) < 0.04
+    rows = nodes_sweep()
+    sweeps = {name: [row for row in rows if row.section == name] for name in {row.section for row in rows}}
+    assumed = errors(sweeps["4 nodes (hardware assumed)"])
+    assert max(assumed[-8:]) < 0.05
+    assert max(assumed) < 0.6
+    one = errors(sweeps["8 H200"])
+    assert max(one) < 0.16
+    assert max(one[7:]) < 0.055
+    four = errors(sweeps["4 nodes of 8 B200"])
+    assert max(four[-5:]) < 0.02
+    assert max(four) < 0.55
 
 
 def test_curve_by_hand() -> None:

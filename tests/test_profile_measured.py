@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nest.cli.program import run
 from nest.costing import Setting
 from nest.costing.pricing import layer_costs
+from nest.errors import InvalidProblem
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.files.profile_file import read_profile
 from nest.hardware import device_named
 from nest.profile import shape_of
 
-torch = pytest.importorskip("torch", reason="profiling needs torch: pip install 'nest[torch]'")
+torch = pytest.importorskip("torch", reason="profiling needs torch: pip install torch")
 
 from nest.profile.blocks import block_of, inputs_of  # noqa: E402
+from nest.profile.timing import Timer, device_at_hand  # noqa: E402
 
 LLAMA = Hyperparameters("llama", layers=2, hidden=64, heads=4, kv_heads=2, ffn=96, vocab=101, seq=32)
 GPT = Hyperparameters("gpt", layers=2, hidden=64, heads=4, vocab=101, seq=32)
@@ -96,3 +100,61 @@ def test_refusals(arguments: tuple[str, ...], what: str, capsys: pytest.CaptureF
     error = capsys.readouterr().err
     assert what in error
     assert error.count("\n") == 1
+
+
+class Queue:
+    """A stand-in for a GPU: what is launched takes its time only when somebody waits for the device.
+
+    The clock goes on by as much then, and hardly at all otherwise.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.open_s = 0.0, 0.0
+        self.waited: list[str] = []
+        monkeypatch.setattr("nest.profile.timing.perf_counter", self.clock)
+        monkeypatch.setattr(torch.cuda, "synchronize", self.wait)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"stand-in for {device}")
+
+    def launch(self, seconds: float) -> None:
+        """Put work into the queue."""
+        self.open_s += seconds
+
+    def wait(self, device: str) -> None:
+        """Wait for the device."""
+        self.waited.append(device)
+        self.now, self.open_s = self.now + self.open_s, 0.0
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def test_waits_for_a_gpu_at_each_end_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run behind the program: a pass that nobody waits for would take no time, or the next one's."""
+    queue = Queue(monkeypatch)
+
+    def call(inputs: Sequence[Any]) -> list[Any]:
+        queue.launch(3.0)
+        result = inputs[0] * 2
+        result.register_hook(lambda _: queue.launch(5.0))
+        return [result]
+
+    timer = Timer("cuda:1", warm=1, repeats=3)
+    weight = torch.ones(2, requires_grad=True)
+    assert timer.passes(call, [weight], []) == (3.0, 5.0)
+    assert queue.waited == ["cuda:1"] * 4 * 4
+    assert timer.name == "stand-in for cuda:1"
+    assert weight.grad is None
+
+
+def test_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the device of choice unless another is asked for, and one that fails to answer is refused in one line."""
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "zeros", lambda *_, device: asked.append(device))
+    assert device_at_hand("") == "cuda"
+    assert device_at_hand("cpu") == "cpu"
+    assert asked == ["cuda", "cpu"]
+    monkeypatch.undo()
+    with pytest.raises(InvalidProblem, match=r"--device.*give cpu, or cuda where there is one"):
+        device_at_hand("cuda:77")

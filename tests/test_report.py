@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from random_problems import Size, random_plan, random_problem, show_problem
 from rich.console import Console
 
+from nest.cli.program import run
 from nest.cluster import Cluster, Level
 from nest.constraints import MaxDevices, MaxStages
 from nest.evaluate import evaluate
@@ -22,14 +25,16 @@ from nest.report.facts import problem_facts
 from nest.report.figures import PricedPlan
 from nest.report.format import bandwidth, count, counted, duration, layer_range, percent, size
 from nest.report.layout import Screen
+from nest.report.problem import problem_text
 from nest.report.progress import ProgressBar
 from nest.report.space import plans_of
 from nest.report.stage_table import groups
-from nest.report.terminal import problem_text, solution_text, verdict_text
+from nest.report.terminal import solution_text, verdict_text
 from nest.report.verdict import differences, verdict_document
 from nest.result import Progress, Result, Status
 from nest.units import TimeScale
 
+ROOT = Path(__file__).resolve().parents[1]
 MANY = Size(layers=40, devices=64, levels=4)
 
 DURATIONS = {
@@ -369,6 +374,28 @@ def test_problem_text_says_what_was_read() -> None:
     assert "tensor 1; recompute full; everything else free" in text
     assert f"{plans_of(problem)[Variant(1)]:,} plans" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_equal_layers_and_many_variants_are_put_together() -> None:
+    """A run of many layers and widths fits on a screen: its problem was hundreds of rows long."""
+    typed = ["show", str(ROOT / "instances" / "llama3-8b_h100_64.toml")]
+    with redirect_stdout(io.StringIO()) as shown:
+        assert run(typed) == 0
+    lines = shown.getvalue().splitlines()
+    assert len(lines) < 40
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:3] for line in lines if " attention+mlp " in line] == [["1-32", "32", "attention+mlp"]]
+    wide = next(line.split() for line in lines if line.startswith("8 ") and " yes " in line)
+    assert wide[2] == "1", "the model has no experts"
+
+
+def test_kinds_of_layers_are_cut_off() -> None:
+    """Of a model whose layers all differ, the first are shown and the rest is counted."""
+    problem = chain(30)
+    graph = problem.graphs[Variant(1)]
+    layers = tuple(replace(layer, forward_s=1.0 + at) for at, layer in enumerate(graph.layers))
+    text = problem_text(replace(problem, graphs={Variant(1): replace(graph, layers=layers)}), Screen(120))
+    assert "Layers of 18 more kinds are not shown." in text
 
 
 def test_problem_shows_side_constraints() -> None:

@@ -32,7 +32,8 @@ def units_of(module: Any) -> dict[str, Unit]:
     """Return the layers of a module by path: blocks where it has any, else the smallest submodules.
 
     A container (`ModuleList`, `Sequential`) of submodules that have submodules themselves is a row of blocks, the
-    outermost one counting: experts inside a block are part of it. So are siblings of one class.
+    outermost one counting: experts inside a block are part of it. So are siblings of one class. A member that is
+    nothing but a wrapper of a row is opened, as is a whole network among the members of a `Sequential`.
     """
     found = {unit.path: unit for unit in _units("", module)}
     if any(unit.block for unit in found.values()):
@@ -44,7 +45,8 @@ def _units(path: str, module: Any) -> Iterator[Unit]:
     if _is_row(module):
         for name, child in _children(module).items():
             inner = _join(path, name)
-            yield from _units(inner, child) if _is_row(child) else (Unit(inner, bool(_children(child))),)
+            opened = _is_row(child) or _is_opened(child, module)
+            yield from _units(inner, child) if opened else (Unit(inner, bool(_children(child))),)
     elif _has_blocks(module):
         alike = _alike(module)
         for name, child in _children(module).items():
@@ -57,6 +59,30 @@ def _units(path: str, module: Any) -> Iterator[Unit]:
 def _is_row(module: Any) -> bool:
     """Whether a module is a container of submodules that have submodules themselves."""
     return isinstance(module, CONTAINERS) and any(map(_children, _children(module).values()))
+
+
+def _is_opened(child: Any, row: Any) -> bool:
+    """Whether a member of a row is no block, but holds blocks.
+
+    A wrapper has a single child with submodules, a row of blocks. Blocks with submodules of their own are taken for
+    blocks in any case. Others may be what one block consists of: experts, or a convolution with its norm.
+    """
+    wrapped = [each for each in _children(child).values() if _children(each)]
+    rows = wrapped if len(wrapped) == 1 else []
+    kinds = [type(each) for each in _children(row).values() if _children(each)]
+    if not isinstance(row, nn.Sequential) or kinds.count(type(child)) > 1:
+        return any(_repeats(each, deep=True) for each in rows)
+    return any(map(_repeats, rows)) or any(_repeats(each, deep=True) for each in child.modules())
+
+
+def _repeats(module: Any, *, deep: bool = False) -> bool:
+    """Whether a module is a row with two members of one class; ``deep``: whose submodules have submodules, too."""
+    if not _is_row(module):
+        return False
+    members = [each for each in _children(module).values() if _children(each)]
+    if deep:
+        members = [each for each in members if any(map(_children, _children(each).values()))]
+    return any(count > 1 for count in Counter(map(type, members)).values())
 
 
 def _has_blocks(module: Any) -> bool:

@@ -86,7 +86,7 @@ def require_torch(command: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise click.UsageError(f"nest {command} needs torch, which is not installed; pip install 'nest[torch]'")
+        raise click.UsageError(f"nest {command} needs torch, which is not installed; pip install torch")
 
 
 def typed_inputs(texts: Sequence[str]) -> tuple[Input, ...]:

@@ -10,9 +10,11 @@ import click
 from nest.cli.reading import searching
 
 if TYPE_CHECKING:
+    from nest.export import BestFor
+    from nest.objectives import Search
     from nest.problem import Problem
-    from nest.result import Result
-    from nest.runs import Posed
+    from nest.result import Report, Result
+    from nest.runs import Posed, Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,15 +37,16 @@ def require_alone(target: str | None, *, minimize: str, backend: str, certify: b
     """
     if target is None:
         return
-    others = {"--minimize": minimize != "time", "--backend": backend not in ("auto", "dp"), "--certify": certify}
-    for option, given in others.items():
-        if given:
-            raise click.UsageError(f"{option} does not go with --for {target}")
+    if backend not in ("auto", "dp"):
+        raise click.UsageError(f"--backend {backend} does not go with --for {target}, which asks the dynamic program")
+    if minimize != "time" and certify:
+        what = f"--certify does not go with --minimize {minimize} and --for {target} at once"
+        raise click.UsageError(f"{what}: the checker would be asked about plans that {target} cannot run")
 
 
 def solved_for(
     problem: Problem, posed: Posed | None, target: str, time_limit_s: float | None, *, quiet: bool
-) -> tuple[Problem, Result]:
+) -> tuple[Problem, BestFor]:
     """Return the problem of the plans that a framework can run, and the best of them.
 
     Raises
@@ -53,13 +56,42 @@ def solved_for(
     Infeasible
         If the framework has none of the ZeRO types that are allowed.
     """
-    from nest.errors import InvalidProblem
     from nest.export import FRAMEWORKS, best_for, problem_for
+
+    run, framework = _run_of(posed), FRAMEWORKS[target]
+    with searching(problem, quiet=quiet) as report:
+        found = best_for(problem, run, framework, time_limit_s=time_limit_s, report=report)
+    return problem_for(problem, run, framework), found
+
+
+def search_for(posed: Posed | None, target: str | None) -> tuple[Search, str]:
+    """Return what finds the best plan of a problem, or the best that a framework can run, and what it searches.
+
+    Raises
+    ------
+    InvalidProblem
+        If the problem is a file of costs.
+    """
+    from nest.export import FRAMEWORKS, best_for
+    from nest.solve import solve
+
+    if target is None:
+        return solve, "plan"
+    run, framework = _run_of(posed), FRAMEWORKS[target]
+
+    def search(
+        problem: Problem, *, time_limit_s: float | None, report: Report | None, better_than: int | None
+    ) -> Result:
+        limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report, "better_than": better_than}
+        return best_for(problem, run, framework, **limits).result
+
+    return search, f"plan that {framework.title} can run"
+
+
+def _run_of(posed: Posed | None) -> Run:
+    from nest.errors import InvalidProblem
 
     if posed is None:
         what = "the problem does not say what the model is, which decides what a framework can run"
         raise InvalidProblem("--for", what, "give a run: --model with --cluster, or a run file")
-    framework = FRAMEWORKS[target]
-    with searching(problem, quiet=quiet) as report:
-        result = best_for(problem, posed.run, framework, time_limit_s=time_limit_s, report=report)
-    return problem_for(problem, posed.run, framework), result
+    return posed.run

@@ -13,7 +13,7 @@ from nest.cli.reading import searching
 
 if TYPE_CHECKING:
     from nest.certify import Proof
-    from nest.objectives import Least, Quantity
+    from nest.objectives import Least, Quantity, Search
     from nest.problem import Problem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -69,13 +69,24 @@ def time_allowed_s(minimize: str, time_at_most: float | None, throughput: float 
 
 
 def minimized(
-    problem: Problem, quantity: Quantity, time_at_most_s: float, time_limit_s: float | None, *, quiet: bool
+    problem: Problem,
+    quantity: Quantity,
+    time_at_most_s: float,
+    time_limit_s: float | None,
+    searched: tuple[Search, str],
+    *,
+    quiet: bool,
 ) -> Least:
-    """Return the least of a quantity, with a progress bar where a person looks on and did not ask for quiet."""
+    """Return the least of a quantity, with a progress bar where a person looks on and did not ask for quiet.
+
+    ``searched`` is what finds the best plan of a problem, and what is said of the plans that it searches.
+    """
     from nest.objectives import least
 
+    search, plans = searched
     with searching(problem, quiet=quiet) as report:
-        return least(problem, quantity, time_at_most_s, time_limit_s=time_limit_s, report=report)
+        limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report}
+        return least(problem, quantity, time_at_most_s, search=search, plans=plans, **limits)
 
 
 def print_least(answer: Least, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:

@@ -83,7 +83,7 @@ def picture_kind(picture: Path) -> PictureKind:
     if picture.suffix.lower() not in PICTURES:
         raise click.BadParameter(f"{picture} is no .png and no .svg", param_hint="'--plot'")
     if find_spec("matplotlib") is None:
-        raise click.UsageError("--plot needs matplotlib, which is not installed; pip install 'nest[plot]'")
+        raise click.UsageError("--plot needs matplotlib, which is not installed; pip install matplotlib")
     return PICTURES[picture.suffix.lower()]
 
 

@@ -126,6 +126,8 @@ def _invoke(arguments: list[str]) -> int:
 
 def _with_advice(error: click.ClickException) -> str:
     """Return what is wrong as one line that ends in where to read on, whether or not its text is a sentence."""
+    if isinstance(error, click.NoSuchOption) and list(error.possibilities or ()) == ["--help"]:  # nobody meant that
+        error = click.NoSuchOption(error.option_name, ctx=error.ctx)
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message.rstrip('. ')}; see '{context.command_path} --help'" if context else message

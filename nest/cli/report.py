@@ -100,7 +100,7 @@ def _check_picture(picture: Path | None, option: str) -> None:
     if picture.suffix.lower() != kind:
         raise click.BadParameter(f"{picture} is no {kind}", param_hint=f"'{option}'")
     if find_spec("matplotlib") is None:
-        raise click.UsageError(f"{option} needs matplotlib, which is not installed; pip install 'nest[plot]'")
+        raise click.UsageError(f"{option} needs matplotlib, which is not installed; pip install matplotlib")
 
 
 def _priced(found: SelfContained, path: Path) -> PricedPlan:

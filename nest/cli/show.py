@@ -42,15 +42,15 @@ def show_command(
         _only_of_problems("--set", settings)
         _show_model(model, as_json=as_json)
         return ExitCode.OK
+    problem = problem_from(problem_path, preset, settings)
     if vocab is not None:
         raise click.UsageError("'--vocab' is for models; this is a problem.")
-    problem = problem_from(problem_path, preset, settings)
     if as_json:
         from nest.report.facts import problem_facts
 
         print_json(problem_facts(problem))
     else:
-        from nest.report.terminal import problem_text
+        from nest.report.problem import problem_text
 
         click.echo(problem_text(problem, screen()))
     return ExitCode.OK

@@ -11,7 +11,7 @@ from nest.cli.captured import typed_captured
 from nest.cli.cuts import cuts_option, require_all_cuts
 from nest.cli.dag import dag_answer
 from nest.cli.exits import ExitCode, result_code
-from nest.cli.frameworks import for_option, require_alone, solved_for
+from nest.cli.frameworks import for_option, require_alone, search_for, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
 from nest.cli.output import check_files, print_json, screen
@@ -85,19 +85,22 @@ def solve_command(
     origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
     if write_problem is not None:
         _write_problem(problem, write_problem)
+    provenance = {} if target is None else {"for": target}
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
-        answer = minimized(problem, minimize, allowed_s, time_limit, quiet=as_json)
-        _write_plan(answer.result, output, origin, {})
+        answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, target), quiet=as_json)
+        _write_plan(answer.result, output, origin, provenance)
         print_least(answer, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
+    parts: tuple[Problem, ...] = ()
     if target is None:
         result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
     else:
-        problem, result = solved_for(problem, posed, target, time_limit, quiet=as_json)
-    certificate = _confirm(problem, result, time_limit) if certify else None
-    _write_plan(result, output, origin, {} if target is None else {"for": target})
+        problem, found_for = solved_for(problem, posed, target, time_limit, quiet=as_json)
+        result, parts = found_for.result, found_for.parts
+    certificate = _confirm(problem, result, parts, time_limit) if certify else None
+    _write_plan(result, output, origin, provenance)
     run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
     asked = shown(run, found, details=details)
     return _print(problem, posed, result, certificate, asked, as_json=as_json)
@@ -201,7 +204,10 @@ def _explanation(problem: Problem, result: Result) -> Explanation | None:
     return explain(problem, result.reason) if result.status is Status.INFEASIBLE else None
 
 
-def _confirm(problem: Problem, result: Result, time_limit_s: float | None) -> Certificate:
-    from nest.certify import confirm
+def _confirm(problem: Problem, result: Result, parts: tuple[Problem, ...], time_limit_s: float | None) -> Certificate:
+    """Have an answer confirmed, in parts where it is about plans that are a part of the problem's."""
+    from nest.certify import confirm, confirm_parts
 
+    if parts:
+        return confirm_parts(problem, result, parts, time_limit_s=time_limit_s)
     return confirm(problem, result, time_limit_s=time_limit_s)

@@ -119,7 +119,7 @@ def execute(job: Job, timeout_s: float) -> Outcome:
 
 def _require_torch() -> None:
     if find_spec("torch") is None:
-        raise SolverUnavailable("torch is not installed; pip install 'nest[torch]'")
+        raise SolverUnavailable("torch is not installed; pip install torch")
 
 
 def _outcome(job: Job, single: Single, reports: list[RankReport], wall_s: float) -> Outcome:

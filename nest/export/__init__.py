@@ -9,7 +9,7 @@ from nest.export.base import Assignment, Export, Fault, Framework, Inexpressible
 from nest.export.deepspeed import DeepSpeed
 from nest.export.exporting import Exported, export_plan, exported
 from nest.export.megatron import Megatron
-from nest.export.nearest import best_for, nearest, problem_for
+from nest.export.nearest import BestFor, best_for, nearest, problem_for
 from nest.export.ranks import Rank, ranks_csv, ranks_json, ranks_of
 from nest.export.torchtitan import Torchtitan
 
@@ -22,6 +22,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
 __all__ = [
     "FRAMEWORKS",
     "Assignment",
+    "BestFor",
     "Export",
     "Exported",
     "Fault",

@@ -89,6 +89,22 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     return asked if kinds & framework.parts else all_layers(asked)
 
 
+@dataclass(frozen=True, slots=True)
+class BestFor:
+    """The best plan that a framework can run.
+
+    Parameters
+    ----------
+    result
+        Its bound is of all plans that the framework can run.
+    parts
+        Problems that hold, together, all of these plans: what a prover is to be asked about.
+    """
+
+    result: Result
+    parts: tuple[Problem, ...]
+
+
 def best_for(
     problem: Problem,
     run: Run,
@@ -96,7 +112,8 @@ def best_for(
     *,
     time_limit_s: float | None = None,
     report: Report | None = None,
-) -> Result:
+    better_than: int | None = None,
+) -> BestFor:
     """Find the best plan that a framework can run.
 
     All of its stages shard alike, and recompute alike, where the framework has one setting for all. Stages are free to
@@ -107,13 +124,8 @@ def best_for(
     ----------
     problem, run
         A problem, and the run that posed it.
-    time_limit_s, report
+    time_limit_s, report, better_than
         As in `nest.solve.solve`; the limit is of all parts together.
-
-    Returns
-    -------
-    Result
-        Its bound is of all plans that the framework can run.
 
     Raises
     ------
@@ -121,9 +133,10 @@ def best_for(
         As `problem_for` does.
     """
     begin = time.perf_counter()
-    search = AlikeSearch(problem_for(problem, run, framework), framework, report)
+    search = AlikeSearch(problem_for(problem, run, framework), framework, report, better_than)
     result = search.best(None if time_limit_s is None else begin + time_limit_s)
-    return replace(result, wall_s=time.perf_counter() - begin, choice=f"the best that {framework.title} can run")
+    choice = f"the best that {framework.title} can run"
+    return BestFor(replace(result, wall_s=time.perf_counter() - begin, choice=choice), search.parts)
 
 
 def nearest(problem: Problem, run: Run, plan: Plan, framework: Framework, time_limit_s: float | None = None) -> Result:
@@ -138,7 +151,7 @@ def nearest(problem: Problem, run: Run, plan: Plan, framework: Framework, time_l
     """
     result: Result | None = None
     for choices in _ever_wider(problem.choices, plan):
-        result = best_for(replace(problem, choices=choices), run, framework, time_limit_s=time_limit_s)
+        result = best_for(replace(problem, choices=choices), run, framework, time_limit_s=time_limit_s).result
         if result.plan is not None:
             return result
     why = "" if result is None or result.reason is None else f": {result.reason}"

@@ -35,13 +35,24 @@ class AlikeSearch:
         Whose plans the framework can run, but that stages may differ.
     framework
         The framework.
-    report
+    report, better_than
         As in `nest.solve.solve`.
+
+    Attributes
+    ----------
+    parts
+        Once the search is over: problems that hold, together, every plan that the framework can run. If the best plan
+        is proven to be the best, no plan of them takes less, whether its stages are alike or not.
     """
 
-    def __init__(self, problem: Problem, framework: Framework, report: Report | None) -> None:
+    def __init__(
+        self, problem: Problem, framework: Framework, report: Report | None, better_than: int | None = None
+    ) -> None:
         self.problem, self.framework, self.report = problem, framework, report
+        self.better_than = better_than
         self.best_found: Result | None = None
+        self._closed: list[Problem] = []
+        self._none_better = False
         self._open: list[tuple[int, int, Problem]] = []
         self._count = 0
         self._add(0, problem)
@@ -56,12 +67,18 @@ class AlikeSearch:
             bound, _, part = heapq.heappop(self._open)
             last = solve(part, time_limit_s=left, report=self.report, better_than=self._least)
             self._take(last, part, bound)
-        assert last is not None, "the first part is solved in any case"
+        if last is None:  # no plan takes less than nothing
+            return solve(self.problem, better_than=self.better_than)
         return self._settled(last)
 
     @property
+    def parts(self) -> tuple[Problem, ...]:
+        """Problems that hold every plan which the framework can run."""
+        return (*self._closed, *(part for _, _, part in self._open))
+
+    @property
     def _least(self) -> int | None:
-        return None if self.best_found is None else self.best_found.objective_ticks
+        return self.better_than if self.best_found is None else self.best_found.objective_ticks
 
     def _add(self, bound: int, part: Problem) -> None:
         self._count += 1
@@ -71,7 +88,10 @@ class AlikeSearch:
         """Enter what was found of a part, and what is left of it."""
         bound = max(bound, result.bound_ticks or 0)
         if result.plan is None:
-            if result.status not in COMPLETE:
+            if result.status in COMPLETE:
+                self._closed.append(part)
+                self._none_better |= result.status is Status.NONE_BETTER
+            else:
                 self._add(bound, part)
             return
         parts = parted(part, result.plan, self.framework)
@@ -81,7 +101,9 @@ class AlikeSearch:
             self._offer_alike(result)
             return
         self._offer(result)
-        if result.status is not Status.OPTIMAL:
+        if result.status is Status.OPTIMAL:
+            self._closed.append(part)
+        else:
             self._add(bound, part)
 
     def _offer(self, result: Result) -> None:
@@ -104,14 +126,22 @@ class AlikeSearch:
         """Return the best result as that of all parts."""
         found, bounds = self.best_found, [bound for bound, *_ in self._open]
         if found is None:
-            bound, status = (min(bounds), Status.UNKNOWN) if bounds else (None, Status.INFEASIBLE)
-            return replace(last, status=status, bound_ticks=bound, plan=None, objective_ticks=None)
+            return self._none(last, bounds)
         least = found.objective_ticks
         assert least is not None, "it is a plan's"
         bound = min([least, *bounds])
         proven = bound == least
         status = Status.OPTIMAL if proven else Status.FEASIBLE
         return replace(found, bound_ticks=bound, status=status, reason=None if proven else last.reason or found.reason)
+
+    def _none(self, last: Result, bounds: list[int]) -> Result:
+        """Return that there is no plan, none that is better than it has to be, or that it is not known."""
+        value, bound = self.better_than, min(bounds, default=None)
+        if value is not None and (self._none_better or bound is not None) and (bound is None or bound >= value):
+            status, bound = Status.NONE_BETTER, value
+        else:
+            status = Status.INFEASIBLE if bound is None else Status.UNKNOWN
+        return replace(last, status=status, bound_ticks=bound, plan=None, objective_ticks=None)
 
 
 def all_layers(problem: Problem) -> Problem:

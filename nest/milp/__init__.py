@@ -71,4 +71,4 @@ def _module(name: str) -> ModuleType:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:
             raise
-        raise SolverUnavailable(f"{package} is not installed; pip install 'nest[milp]'") from error
+        raise SolverUnavailable(f"{package} is not installed; pip install {package}") from error

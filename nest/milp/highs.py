@@ -87,7 +87,7 @@ def _solved(made: PyomoModel, parameters: Mapping[str, float | int | str], time_
     """Return what HiGHS says under some parameters."""
     solver = Highs()
     if not solver.available():
-        raise SolverUnavailable("highspy is not installed; pip install 'nest[milp]'")
+        raise SolverUnavailable("highspy is not installed; pip install highspy")
     solver.config.load_solution = False
     solver.config.time_limit = time_limit_s
     solver.highs_options = dict(parameters)

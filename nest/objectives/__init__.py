@@ -8,6 +8,7 @@ from nest.objectives.claim import Claim, MemoryAtMost, confirm_claims
 from nest.objectives.frontier import Frontier, Point, frontier
 from nest.objectives.least import Least, Quantity, amount_text, least, period_s, seconds_text
 from nest.objectives.price import PriceFrontier, PricePoint, price_frontier
+from nest.objectives.search import Search
 
 __all__ = [
     "Claim",
@@ -18,6 +19,7 @@ __all__ = [
     "PriceFrontier",
     "PricePoint",
     "Quantity",
+    "Search",
     "amount_text",
     "confirm_claims",
     "frontier",

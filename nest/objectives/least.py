@@ -11,9 +11,10 @@ from typing import Literal, TypeAlias
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
 from nest.objectives.claim import Claim
-from nest.objectives.search import Amounts, Clock, Devices, Memory, narrow
+from nest.objectives.search import Amounts, Clock, Devices, Memory, Search, narrow
 from nest.problem import Problem
 from nest.result import Report, Result, Status
+from nest.solve import solve
 from nest.units import HARD_LIMIT, Number
 
 Quantity: TypeAlias = Literal["devices", "memory"]
@@ -39,6 +40,8 @@ class Least:
         Of the plan, in whole devices, or in the quanta of memory; None without a plan.
     below
         With so much, and with anything less, it is proven that no plan keeps the time.
+    plans
+        What is said of all plans that were searched, in a few words: ``"plan"``, or what else they have to be.
     """
 
     quantity: Quantity
@@ -48,6 +51,7 @@ class Least:
     result: Result
     used: int | None = None
     below: int | None = None
+    plans: str = "plan"
 
     @property
     def proven(self) -> bool:
@@ -74,7 +78,7 @@ class Least:
 
         Where no plan keeps the time at all, that none does.
         """
-        ticks, kept = self.result.objective_ticks, f"no plan takes at most {seconds_text(self.time_at_most_s)}"
+        ticks, kept = self.result.objective_ticks, f"no {self.plans} takes at most {seconds_text(self.time_at_most_s)}"
         if self.used is None or self.below is None or ticks is None:
             if self.result.status is Status.INFEASIBLE:
                 yield Claim(self.amounts.problem, self.value, kept)
@@ -83,7 +87,7 @@ class Least:
             text = f"with at most {amount_text(self.quantity, self.size_below)}, {kept}"
             yield Claim(self.amounts.limited(self.below), self.value, text)
         if self.result.status is Status.OPTIMAL:
-            taken = f"no plan takes less than {self.result.objective_s:.10g} s"
+            taken = f"no {self.plans} takes less than {self.result.objective_s:.10g} s"
             text = f"with at most {amount_text(self.quantity, self.amounts.size(self.used))}, {taken}"
             yield Claim(self.amounts.limited(self.used), ticks, text)
 
@@ -95,6 +99,8 @@ def least(
     *,
     time_limit_s: float | None = None,
     report: Report | None = None,
+    search: Search = solve,
+    plans: str = "plan",
 ) -> Least:
     """Find the least of a quantity with which an iteration takes at most a time, and the fastest plan with so little.
 
@@ -108,6 +114,8 @@ def least(
         For all searches together.
     report
         Called with the progress of each search.
+    search, plans
+        Finds the best plan of a problem, `nest.solve.solve` unless not all plans of it will do; what they are then.
 
     Raises
     ------
@@ -116,17 +124,19 @@ def least(
     """
     if not 0 <= time_at_most_s < inf:
         raise InvalidProblem("time_at_most_s", f"{time_at_most_s!r}", "give a finite number of seconds from 0")
-    clock, scale = Clock(time_limit_s, report), scale_of(problem)
+    clock, scale = Clock(time_limit_s, report, search), scale_of(problem)
     amounts = QUANTITIES[quantity](problem, scale)
     value = min(Fraction(repr(time_at_most_s)) // scale.time.tick + 1, HARD_LIMIT)
     fastest = clock.solve(problem)
     if fastest.plan is None or fastest.objective_ticks is None or fastest.objective_ticks >= value:
-        return Least(quantity, time_at_most_s, value, amounts, _too_slow(fastest, time_at_most_s, value, clock))
+        return Least(
+            quantity, time_at_most_s, value, amounts, _too_slow(fastest, time_at_most_s, value, clock), plans=plans
+        )
     found = narrow(amounts, fastest, fastest.plan, value, clock)
     result = replace(found.result, wall_s=clock.passed_s)
     if not found.settled:
         result = replace(result, status=Status.FEASIBLE, reason="the time limit was reached before less was ruled out")
-    return Least(quantity, time_at_most_s, value, amounts, result, found.used, found.below)
+    return Least(quantity, time_at_most_s, value, amounts, result, found.used, found.below, plans)
 
 
 def period_s(iterations_per_s: Number) -> Number:

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from math import inf, nextafter
+from typing import Protocol
 
 from nest.constraints import Constraint, MaxDevices
 from nest.cost.scale import Scale
@@ -20,6 +21,15 @@ from nest.solve import solve
 from nest.units import Number, bytes_of, quanta
 
 
+class Search(Protocol):
+    """Finds the best plan of a problem: `nest.solve.solve`, or a search that keeps more in view."""
+
+    def __call__(
+        self, problem: Problem, *, time_limit_s: float | None, report: Report | None, better_than: int | None
+    ) -> Result:
+        """Return what is found, as `nest.solve.solve` does."""
+
+
 @dataclass(frozen=True)
 class Clock:
     """Runs the searches of one answer, within the time that they have together.
@@ -30,10 +40,13 @@ class Clock:
         For all of them; None for no limit.
     report
         Called with the progress of each.
+    search
+        Finds the best plan of a problem, as `nest.solve.solve` does.
     """
 
     time_limit_s: float | None
     report: Report | None
+    search: Search = solve
     begin: float = field(default_factory=time.perf_counter)
 
     @property
@@ -44,7 +57,7 @@ class Clock:
     def solve(self, problem: Problem, better_than: int | None = None) -> Result:
         """Solve a problem in the time that is left."""
         left = None if self.time_limit_s is None else max(self.time_limit_s - self.passed_s, 0.0)
-        return solve(problem, time_limit_s=left, report=self.report, better_than=better_than)
+        return self.search(problem, time_limit_s=left, report=self.report, better_than=better_than)
 
 
 class Amounts(ABC):

@@ -30,11 +30,15 @@ def sizes_between(problem: Problem, below: int, used: int, value: int) -> Ints |
     Returns
     -------
     array or None
-        None where there are too many to list.
+        None where there are too many to list, as there are where what the backward pass needs at its peak, and how many
+        layers recompute, make the sizes.
     """
     found = [np.zeros(0, dtype=np.int64)]
     problem = problem.built(next(problem.cluster.combinations()))  # what links are decides on no size
-    for tables in Tables.of(problem).variants:
+    every = Tables.of(problem)
+    if every.grouped_prices:
+        return None
+    for tables in every.variants:
         depth = max(1, tables.deepest_within(_longest(tables, value)))
         if tables.layers * depth > MOST_STAGES:
             return None

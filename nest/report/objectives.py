@@ -34,7 +34,8 @@ def least_text(
     parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
     explain_into(summary, explanation)
     summary.extend("Proven", (claim.text for claim in least.claims()))
-    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}")
+    chosen = f": {result.choice}" if result.choice else ""
+    summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}{chosen}")
     summary.extend("Proof", map(proof_text, proofs))
     return render(screen, *parts, summary.table)
 
@@ -105,10 +106,10 @@ def _status(least: Least) -> str:
     result = least.result
     less = "fewer devices" if least.quantity == "devices" else "less memory"
     if result.status is Status.OPTIMAL:
-        return f"optimal: proven, no plan with {less} keeps the time, none with as {_much(least)} is faster"
+        return f"optimal: proven, no {least.plans} with {less} keeps the time, none with as {_much(least)} is faster"
     why = f": {result.reason}" if result.reason else ""
     if least.proven:
-        return f"feasible: proven, no plan with {less} keeps the time; a faster one may exist{why}"
+        return f"feasible: proven, no {least.plans} with {less} keeps the time; a faster one may exist{why}"
     if result.status is Status.FEASIBLE:
         sizes = "" if least.size_below is None else f", {amount_text(least.quantity, least.size_below)} are too few"
         return f"feasible, not proven the least{sizes}{why}"

@@ -1,4 +1,4 @@
-"""Text for a terminal: a plan as a table with its summary below, and what was read from a problem.
+"""Text for a terminal: a plan as a table with its summary below.
 
 Every function returns the text; printing is the caller's.
 """
@@ -9,31 +9,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from nest.certificate import Outcome
 from nest.certify import Certificate, Finding, Proof
-from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Level, Technology
 from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.details import SPENT_NAMES, load_table, memory_table, spent_text
-from nest.report.facts import VariantFacts, choice_values, variant_facts
 from nest.report.figures import PricedPlan
 from nest.report.format import (
-    bandwidth,
     count,
     counted,
     duration,
-    level_name,
     percent,
-    short_widths,
     size,
     technologies_text,
     widths,
 )
-from nest.report.layout import Column, Screen, Summary, render, ruled_table
+from nest.report.layout import Screen, Summary, render
 from nest.report.runners import UNPROVEN, runners_table
 from nest.report.shown import NOTHING_ELSE, Shown
 from nest.report.stage_table import alike, stage_table
@@ -45,8 +39,6 @@ _UNSETTLED = "in the time for this, less than the conflict may be one, and small
 
 _SHOWN_LINES = 4
 """Of many findings of one kind so many are listed, the rest is counted."""
-
-_WIDTHS_NOTE = "Widths: tensor x expert x context. Sizes and times: one device, all layers."
 
 _FINDINGS = {
     Finding.OPTIMAL: "optimal: proven, no plan of the space is faster",
@@ -121,24 +113,6 @@ def verdict_text(
     claims = [_differing(claim) for claim in differences(priced, objective)]
     summary.extend("Differs", _shortened(claims), "yellow")
     return render(screen, *parts, summary.table)
-
-
-def problem_text(problem: Problem, screen: Screen) -> str:
-    """Return what was read from a problem's file."""
-    facts = variant_facts(problem)
-    summary = Summary()
-    summary.add("Problem", problem.name)
-    summary.add("Source", problem.source)
-    summary.add("Preset", problem.preset.name)
-    summary.add("Cluster", _cluster(problem))
-    training = problem.training
-    batch = (training.global_batch, "sequence") if training.global_batch else (training.microbatches, "microbatch")
-    summary.add("Training", f"{counted(*batch)}, {training.optimizer}")
-    summary.add("Choices", _choices(problem))
-    summary.extend("Asked for", (f"{each.kind}: {each.text}" for each in problem.constraints))
-    aside = ", side constraints aside" if problem.constraints else ""
-    summary.add("Space", f"{count(sum(variant.plans for variant in facts))} plans fit on the devices{aside}")
-    return render(screen, summary.table, "", _level_table(problem), "", _variant_table(facts), _WIDTHS_NOTE)
 
 
 def explain_into(summary: Summary, explanation: Explanation | None) -> None:
@@ -301,67 +275,3 @@ def _binding(priced: PricedPlan) -> str:
     spent = [f"{SPENT_NAMES[name]} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
     as_slow = f" (* with {counted(len(others), 'other')})" if others else " (*)"
     return f"stage {at}{as_slow}: {', '.join(spent) or 'no time at all'}"
-
-
-def _cluster(problem: Problem) -> str:
-    cluster = problem.cluster
-    name = f"{cluster.name}: " if cluster.name else ""
-    places = cluster.group_sizes[-1]
-    missing = f", places for {count(places)}" if places > cluster.devices else ""
-    library = "" if cluster.library == PLAIN_LIBRARY else f", collectives by {cluster.library}"
-    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}{library}"
-
-
-def _choices(problem: Problem) -> str:
-    """List what is not free to choose."""
-    values = choice_values(problem.choices)
-    if problem.preset.recompute != "choices":
-        del values["recompute"]  # which the preset leaves to something else
-    if problem.choices.hybrid:
-        del values["hybrid"]
-    fixed = [f"{name} {_choice(value)}" for name, value in values.items() if value not in (None, [0, 1, 2, 3])]
-    return "; ".join([*fixed, "everything else free"])
-
-
-def _choice(value: object) -> str:
-    return ", ".join(str(each) for each in value) if isinstance(value, list) else str(value).lower()
-
-
-def _level_table(problem: Problem) -> Table:
-    cluster, rows = problem.cluster, []
-    for at, level in enumerate(cluster.levels):
-        name, sizes = level_name(cluster, at), (count(level.fanout), count(cluster.group_sizes[at]))
-        if not level.alternatives:
-            rows.append((_linked(name, level), *sizes, *_figures(level)))
-        for each in level.alternatives:
-            rows.append((_linked(f"{name}: {each.name}", each), *sizes, *_figures(each)))
-    return _number_table("Level", ("Fan-out", "Devices", "Bandwidth", "Latency"), rows)
-
-
-def _figures(links: Level | Technology) -> tuple[str, str]:
-    return bandwidth(links.bandwidth_bytes_per_s), duration(links.latency_s)
-
-
-def _linked(name: str, links: Level | Technology) -> str:
-    return name if links.link == PLAIN_LINK else f"{name} ({links.link})"
-
-
-def _variant_table(facts: Iterable[VariantFacts]) -> Table:
-    rows = [
-        (
-            short_widths(each.variant),
-            count(each.layers),
-            size(each.parameter_bytes, aligned=True),
-            size(each.activation_bytes, aligned=True),
-            duration(each.forward_s, aligned=True),
-            duration(each.backward_s, aligned=True),
-            count(each.plans),
-        )
-        for each in facts
-    ]
-    return _number_table("Widths", ("Layers", "Parameters", "Activations", "Forward", "Backward", "Plans"), rows)
-
-
-def _number_table(name: str, headers: Iterable[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of numbers, each row of which begins with a name."""
-    return ruled_table([Column(name, folds=True), *(Column(header, number=True) for header in headers)], rows)
