@@ -46,6 +46,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "presets",
         "constraints",
         "plan",
+        "line",
         "result",
         "units",
         "errors",
@@ -76,7 +77,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Modules by what they are for; one that is in no group and not internal is listed under the last."""
 
-INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "provenance", "tables"})
+INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "places", "provenance", "tables"})
 """Modules that are for other modules; the architecture says what for."""
 
 ENTRANCES: Mapping[str, tuple[str, ...]] = {

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from nest.errors import InvalidPlan
 from nest.graph import Layer, LayerGraph, LayerId, Recomputed
+from nest.line import EVERY, Line
 from nest.presets import Arrangement
 from nest.problem import Recompute, Variant
-from nest.units import Number
+from nest.units import Ints, Number
 
 ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
 Schedule: TypeAlias = Literal["1f1b"]
@@ -101,7 +104,14 @@ class Stage:
 class Plan:
     """A complete plan; stages from the first of the pipeline on.
 
-    ``technologies`` are the names of what the links are, one for each level of the cluster that has a menu.
+    Parameters
+    ----------
+    replica_stride
+        Positions on the line from one replica to the next.
+    technologies
+        Names of what the links are, one for each level of the cluster that has a menu.
+    line
+        The devices that the plan may be on.
     """
 
     variant: Variant
@@ -111,12 +121,18 @@ class Plan:
     arrangement: Arrangement = "replica-major-reversed"
     schedule: Schedule = "1f1b"
     technologies: tuple[str, ...] = ()
+    line: Line = EVERY
 
     @property
     def used_devices(self) -> int:
-        """Devices up to the last that the plan takes, in all replicas."""
-        last = max(stage.first_device + stage.devices for stage in self.stages)
+        """Devices of the line up to the last that the plan takes, in all replicas."""
+        last = max(self.line.position(stage.first_device) + stage.devices for stage in self.stages)
         return last + (self.replicas - 1) * self.replica_stride
+
+    def starts(self, at: int) -> Ints:
+        """Return the first device of a stage in every replica."""
+        apart = self.replica_stride * np.arange(self.replicas, dtype=np.int64)
+        return self.line.devices(self.line.position(self.stages[at].first_device) + apart)
 
     def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
         """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""

@@ -78,6 +78,11 @@ class Preset:
     in_flight_capped: bool = False
 
     @property
+    def idles(self) -> bool:
+        """Whether plans may leave devices idle between their blocks, and stand around reserved ones."""
+        return "replica-major-reversed" not in self.arrangements
+
+    @property
     def branches(self) -> bool:
         """Whether models may branch: where all that is alive across a cut is priced, whichever layers are before it."""
         return self.transfers == "cut"
@@ -92,7 +97,7 @@ class Preset:
             self.objective == "sum",
             self.in_flight_capped,
             self.nesting,
-            "replica-major-reversed" not in self.arrangements,
+            self.idles,
         )
         if any(realistic) and not (all(realistic) and self.sync_all_stages and self.arrangements):
             what = f"{self.name!r} mixes fields of 'paper' and 'default' that only go together"

@@ -13,9 +13,11 @@ from functools import cache
 from itertools import combinations, pairwise, product
 
 from oracle_groups import Group, decimal
+from oracle_places import Spot, reserved, spot_of, spots
 
 from nest.cluster import Cluster
 from nest.graph import Collective, Layer
+from nest.line import Line
 from nest.plan import Plan, Sharding, Stage
 from nest.presets import Arrangement
 from nest.problem import Copies, Problem, Variant
@@ -29,6 +31,15 @@ class Outer:
     stages: int
     replicas: int
     arrangement: Arrangement
+    spot: Spot | None = None
+
+    def block(self, at: int, replica: int) -> int:
+        """Return the first device of a stage: where the spot has it, or without a gap."""
+        if self.spot:
+            return self.spot.blocks[at][replica]
+        if self.arrangement == "stage-major":
+            return (at * self.replicas + replica) * self.variant.width
+        return (replica * self.stages + at) * self.variant.width
 
 
 @dataclass(frozen=True)
@@ -105,12 +116,6 @@ class Costs:
         self.passes, self.repeats = cache(self._passes), cache(self._repeats)
         self.group = cache(lambda members: Group(self.cluster, list(members)))
 
-    def block(self, at: int, replica: int) -> int:
-        """Return the first device of a stage."""
-        if self.outer.arrangement == "stage-major":
-            return (at * self.outer.replicas + replica) * self.width
-        return (replica * self.outer.stages + at) * self.width
-
     def _stage(self, at: int, first: int, end: int, inner: Inner) -> Figures:
         load = max(self._load(at, first, end, inner, replica) for replica in range(self.outer.replicas))
         load += self._sharded(at, first, end, inner)
@@ -126,7 +131,7 @@ class Costs:
 
     def _sharded(self, at: int, first: int, end: int, inner: Inner) -> int:
         """Return what is left of what a ZeRO type exchanges for each microbatch."""
-        block, backward = self.block(at, 0), self._backward(at, first, end)
+        block, backward = self.outer.block(at, 0), self._backward(at, first, end)
         if self._zero(inner) != 3:
             return self._left(self._scattered(at, first, end, inner), backward)
         total = 0
@@ -140,7 +145,7 @@ class Costs:
         return total
 
     def _backward(self, at: int, first: int, end: int) -> int:
-        return sum(self.passes(place, "backward", self.block(at, 0)) for place in range(first, end))
+        return sum(self.passes(place, "backward", self.outer.block(at, 0)) for place in range(first, end))
 
     def _scattered(self, at: int, first: int, end: int, inner: Inner) -> int:
         """Return what a backward pass exchanges, hidden or not."""
@@ -178,7 +183,7 @@ class Costs:
         if not tied or first <= table < end:
             return 0
         last, replicas = self.outer.stages - 1, range(self.outer.replicas)
-        pairs = [self.group((self.block(0, replica), self.block(last, replica))) for replica in replicas]
+        pairs = [self.group((self.outer.block(0, replica), self.outer.block(last, replica))) for replica in replicas]
         return self.round(max(pair.seconds("all-reduce", tied * self.summed) for pair in pairs))
 
     def _table(self) -> int:
@@ -195,12 +200,12 @@ class Costs:
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
         again = repeating(self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
-        block = self.block(at, replica)
+        block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
         if at > 0:
-            total += self.hop(first, self.block(at - 1, replica), self.block(at, replica))
+            total += self.hop(first, self.outer.block(at - 1, replica), self.outer.block(at, replica))
         if at + 1 < self.outer.stages:
-            total += self.hop(end, self.block(at, replica), self.block(at + 1, replica))
+            total += self.hop(end, self.outer.block(at, replica), self.outer.block(at + 1, replica))
         return total
 
     def _layer(self, place: int, kind: str, block: int) -> int:
@@ -257,7 +262,7 @@ class Costs:
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.block(at, replica) + x + t * y + t * c * z
+                    self.outer.block(at, replica) + x + t * y + t * c * z
                     for replica in group
                     for z in ranks
                     for y in range(c)
@@ -272,7 +277,7 @@ class Costs:
         for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
             slowest = Fraction(0)
             for rank, one in product(range(self.width), range(size)):
-                members = [self.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
+                members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.summed / (size * ranks)
                 slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
             total += self.round(slowest)
@@ -346,8 +351,10 @@ def quantum(problem: Problem) -> Fraction:
 
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[Figures]]:
-    """Price a plan whose blocks are where its arrangement has them."""
-    outer = Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement)
+    """Price a plan where it stands."""
+    outer = Outer(
+        plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot_of(plan, problem.cluster.devices)
+    )
     costs, figures, first = Costs(problem, outer, rounding), [], 0
     for at, stage in enumerate(plan.stages):
         figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
@@ -374,8 +381,8 @@ def outer_choices(problem: Problem) -> Iterator[Outer]:
             if not fits or (choices.stages is not None and stages not in choices.stages):
                 continue
             if choices.replicas is None or replicas in choices.replicas:
-                yield Outer(variant, stages, replicas, "stage-major")
-                yield Outer(variant, stages, replicas, "replica-major")
+                for spot in spots(problem.cluster, width, stages, replicas, reserved(problem)):
+                    yield Outer(variant, stages, replicas, spot.arrangement, spot)
 
 
 def best(problem: Problem, rounding: Rounding) -> Best:
@@ -448,11 +455,11 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
     """Return the plan with these choices, everything else as the definition has it."""
     variant, layers = outer.variant, problem.graphs[outer.variant].layers
     width, ranks = variant.width, variant.context * variant.expert
-    by_stage = outer.arrangement == "stage-major"
+    least = width * (1 if outer.arrangement == "stage-major" else outer.stages)
     stages = [
         Stage(
             tuple(layer.id for layer in layers[first:end]),
-            at * width * (outer.replicas if by_stage else 1),
+            outer.block(at, 0),
             width,
             each.kind,  # type: ignore[arg-type]
             Sharding("replicas", each.zero, each.group * ranks) if each.zero and each.group * ranks > 1 else Sharding(),
@@ -460,9 +467,9 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
         )
         for at, ((first, end), each) in enumerate(zip(cuts, inner, strict=True))
     ]
-    return Plan(
-        variant, outer.replicas, width * (1 if by_stage else outer.stages), tuple(stages), arrangement=outer.arrangement
-    )
+    stride = outer.spot.stride if outer.spot else least
+    line = Line(outer.spot.left_out if outer.spot else ())
+    return Plan(variant, outer.replicas, stride, tuple(stages), arrangement=outer.arrangement, line=line)
 
 
 def plans(problem: Problem) -> Iterator[Plan]:

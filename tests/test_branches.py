@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from nest.breakdown import load_parts, memory_parts
 from nest.cli import run as run_cli
 from nest.cli.exits import ExitCode
 from nest.cluster import Cluster, Level
-from nest.constraints import MaxStages, Together
+from nest.constraints import MaxStages, ReservedDevices, Together
 from nest.errors import InvalidProblem, LimitReached
 from nest.evaluate import evaluate
 from nest.files import read_problem, write_problem
@@ -62,6 +63,14 @@ def check(problem: Problem) -> None:
 def test_few_layers(seed: int) -> None:
     """Every chain of downsets of a few layers."""
     check(random_branched(seed, FEW, ugly=seed % 10 == 9))
+
+
+@pytest.mark.parametrize("seed", range(400, 440))
+def test_few_layers_around_devices_that_are_down(seed: int) -> None:
+    """On every line of devices."""
+    problem = random_branched(seed, FEW)
+    down = random.Random(seed).sample(range(problem.cluster.devices), 1 + seed % 2)
+    check(problem.with_constraints(ReservedDevices(sorted(down))))
 
 
 @pytest.mark.slow

@@ -16,11 +16,11 @@ PACKAGE = ROOT / "nest"
 ORDER = (
     ("errors",),
     ("downsets", "units"),
-    ("graph", "cluster", "families"),
+    ("graph", "cluster", "families", "line"),
     ("hardware",),
     ("networks",),
     ("presets",),
-    ("problem",),
+    ("places", "problem"),
     ("constraints",),
     ("plan",),
     ("cost",),

@@ -103,11 +103,13 @@ def test_largest_values_of_runs() -> None:
 def test_plans_are_counted(seed: int) -> None:
     """As many as the reference lists, what stages shard and recompute included."""
     problem = random_problem(seed, Size(layers=4, devices=6, levels=2, variants=1, batch=5))
-    total = 0
+    total, seen = 0, set[object]()
     for outer in oracle.outer_choices(problem):
         layers = len(problem.graphs[outer.variant])
-        if outer.arrangement == "replica-major" and (outer.stages == 1 or outer.replicas == 1):
+        assert outer.spot
+        if (outer.variant, outer.spot.blocks) in seen:
             continue
+        seen.add((outer.variant, outer.spot.blocks))
         for inner in combinations(range(1, layers), outer.stages - 1):
             runs = pairwise([0, *inner, layers])
             total += len(list(product(*(list(oracle.inners(problem, outer, run)) for run in runs))))

@@ -294,9 +294,10 @@ def test_budget_keeps_the_fast_out() -> None:
     assert problem_of().cluster.price([FAST]) == Fraction(12)
 
 
-def test_checker_covers_every_choice() -> None:
+@pytest.mark.parametrize("preset", [PAPER, DEFAULT], ids=lambda preset: preset.name)
+def test_checker_covers_every_choice(preset: Preset) -> None:
     """A plan that is best with its own technology is refuted by one that is faster with another."""
-    problem = problem_of(preset=PAPER).with_choices(zero=frozenset({0}), stages=frozenset({4}))
+    problem = problem_of(preset=preset).with_choices(zero=frozenset({0}), stages=frozenset({4}))
     slow = solve(problem.built([SLOW])).plan
     assert slow is not None
     certificate = certify(problem, slow)

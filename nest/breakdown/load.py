@@ -114,8 +114,7 @@ class _Stages:
 
     def _blocks(self, at: int) -> Iterator[int]:
         """Yield where blocks of a stage stand within the largest group of the network, once for each such place."""
-        starts = self.problem.cluster.starts(self.plan.replicas, self.plan.replica_stride)
-        yield from dict.fromkeys(((starts + self.plan.stages[at].first_device) % self.problem.cluster.period).tolist())
+        yield from dict.fromkeys((self.plan.starts(at) % self.problem.cluster.period).tolist())
 
     def _by_axis(self, layers: Iterable[Layer | Recomputed], block: int) -> dict[Axis, int]:
         sums: Counter[Axis] = Counter()

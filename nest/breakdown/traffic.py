@@ -57,7 +57,7 @@ def uplinks(problem: Problem, plan: Plan, evaluation: Evaluation, parts: Sequenc
 
 
 def _block(plan: Plan, at: int, replica: int) -> tuple[int, int]:
-    first = plan.stages[at].first_device + replica * plan.replica_stride
+    first = int(plan.starts(at)[replica])
     return first, first + plan.stages[at].devices
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, by_mean, by_memory, too_slow
-from nest.certificate.sum_stages import SumStages
+from nest.certificate.sum_stages import SumStages, standings
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
 from nest.plan import Plan
@@ -77,10 +77,9 @@ class _Claim:
         """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
         bands: dict[int, GroupedBand] = {}
         for choice in choices:
-            self.watch()
             depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
             band = bands[depth] = bands.get(depth) or GroupedBand(tables, depth)
-            plan = Boxes(SumStages(band, choice), self.verdict.value, self.watch).better()
+            plan = self.better(band, choice)
             if plan is None:
                 self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
                 continue
@@ -88,6 +87,15 @@ class _Claim:
                 self.verdict.better = plan
                 return
             self.tied = True
+
+    def better(self, band: GroupedBand, choice: SumChoice) -> Plan | None:
+        """Return a plan of an outer choice below the value, None if there is none wherever it stands."""
+        for each in standings(band.tables, choice):
+            self.watch()
+            plan = Boxes(SumStages(band, choice, each), self.verdict.value, self.watch).better()
+            if plan is not None:
+                return plan
+        return None
 
     def refutes(self, plan: Plan) -> bool:
         """Whether the judge lets a plan stand that takes less by the tables: it may break what ties stages together."""

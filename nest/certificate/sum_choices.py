@@ -73,7 +73,7 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, tables: Tables, variant: Variant) -> Counts:
         """Return those of a variant."""
-        problem, blocks = tables.problem, tables.filters.devices // variant.width
+        problem, blocks = tables.problem, tables.blocks(variant)
         stages = allowed(problem.choices.stages, min(blocks, len(problem.graphs[variant])))
         replicas = allowed(problem.choices.replicas, min(blocks, problem.microbatches(variant)))
         return cls(np.array(stages, dtype=np.int64), np.array(replicas, dtype=np.int64), blocks)
@@ -87,13 +87,22 @@ class Counts(NamedTuple):
         """Return how many there are in all arrangements."""
         each = np.searchsorted(self.replicas, self.blocks // self.stages, side="right")
         several = each - np.searchsorted(self.replicas, 1, side="right")
-        return int(each.sum()) + int(several[self.stages > 1].sum()) * (len(problem.preset.arrangements) - 1)
+        further = (each[self.stages > 1] if name == "stage-major" else several for name in _further(problem))
+        return int(each.sum()) + sum(int(found.sum()) for found in further)
 
 
 def arranged(problem: Problem, stages: Ints, replicas: Ints) -> int:
-    """Return how many these are in all arrangements: with one stage or one replica all are the same."""
-    several = int(((stages > 1) & (replicas > 1)).sum())
-    return len(stages) + several * (len(problem.preset.arrangements) - 1)
+    """Return how many these are in all arrangements."""
+    further = (stages if name == "stage-major" else replicas for name in _further(problem))
+    return len(stages) + sum(int((outermost > 1).sum()) for outermost in further)
+
+
+def _further(problem: Problem) -> tuple[Arrangement, ...]:
+    """Return all arrangements but the first, which stands for the others where these have one of what is outermost.
+
+    One of them leaves no gap that the others could have (C9).
+    """
+    return problem.preset.arrangements[1:]
 
 
 def too_slow(tables: Tables, variant: Variant, value: int) -> bool:
@@ -104,8 +113,7 @@ def too_slow(tables: Tables, variant: Variant, value: int) -> bool:
     layers, ticks = tables.problem.graphs[variant].layers, tables.scale.time.ticks_array
     passes = (np.array([layer.forward_s for layer in layers]), np.array([layer.backward_s for layer in layers]))
     work = sum(int(ticks(seconds).sum()) for seconds in passes)
-    blocks = tables.filters.devices // variant.width
-    return work * tables.problem.microbatches(variant) >= value * blocks
+    return work * tables.problem.microbatches(variant) >= value * tables.blocks(variant)
 
 
 class Left(NamedTuple):
@@ -185,8 +193,8 @@ def apart(problem: Problem, variant: Variant, found: Left) -> list[SumChoice]:
     """Return choices in every arrangement in which they are there."""
     arrangements, choices = problem.preset.arrangements, list[SumChoice]()
     for stages, replicas, *rest in zip(*(each.tolist() for each in found), strict=True):
-        kept = arrangements if stages > 1 and replicas > 1 else arrangements[:1]
-        choices += [SumChoice(variant, stages, replicas, each, *rest) for each in kept]
+        further = [each for each in _further(problem) if (stages if each == "stage-major" else replicas) > 1]
+        choices += [SumChoice(variant, stages, replicas, each, *rest) for each in (arrangements[0], *further)]
     return choices
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import numpy as np
 from nest.certificate.sum_choices import SumChoice
 from nest.certificate.sum_memory import SCATTERING, least_extra
 from nest.constraints import Outer, Run, Site
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
-from nest.tables import GroupedBand
+from nest.tables import GroupedBand, GroupedTables
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
@@ -58,6 +60,27 @@ class Loads(NamedTuple):
     way: Ints
 
 
+class Standing(NamedTuple):
+    """Where the blocks of an outer choice stand, and what its stages see there, from the first on."""
+
+    placing: Placing
+    sites: tuple[Seen, ...]
+
+
+def standings(tables: GroupedTables, choice: SumChoice) -> list[Standing]:
+    """Return where the blocks of an outer choice may stand (C9).
+
+    Of placings in which all that times depend on is the same, one stands for the others, unless side constraints look
+    at places.
+    """
+    options, found = tables.options(choice.replicas, choice.stages), dict[object, Standing]()
+    for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+        sites = tables.sites(choice.stages, choice.replicas, placing)
+        sights = placing if tables.filters.by_place else tables.sights(sites, options)
+        found.setdefault(sights, Standing(placing, sites))
+    return list(found.values())
+
+
 class SumStages:
     """The stages of an outer choice.
 
@@ -65,15 +88,15 @@ class SumStages:
     ----------
     band
         Tables of stages deep enough for every load of interest.
-    choice
-        The outer choice.
+    choice, standing
+        The outer choice, and where its blocks stand.
     """
 
-    def __init__(self, band: GroupedBand, choice: SumChoice) -> None:
+    def __init__(self, band: GroupedBand, choice: SumChoice, standing: Standing) -> None:
         self.band, self.choice, self.tables = band, choice, band.tables
-        tables = self.tables
-        self.starts, self.stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-        self.sites = tables.sites(choice.stages, choice.replicas, choice.arrangement)
+        self.placing, self.sites = standing
+        tables, positions = self.tables, np.array(self.placing.starts(choice.stages), dtype=np.int64)
+        self.starts = self.placing.line.devices(positions)
         self.options = tables.options(choice.replicas, choice.stages)
         self.least_extra = [
             band.sums(least_extra(tables, option)) if option.zero in SCATTERING else 0 for option in self.options
@@ -133,7 +156,7 @@ class SumStages:
         """Return which stages there are that local side constraints admit."""
         filters, stages, start = self.tables.filters, self.choice.stages, self.starts[-position]
         by_stage = filters.stage(self.tables.variant, stages, position, self.run)
-        site = Site(position, np.full((1, 1), start), self.tables.width, self.stride)
+        site = Site(position, np.full((1, 1), start), self.tables.width, self.placing.stride)
         masks = [self.by_run, by_stage, filters.place(self.outer, self.run, site)]
         admitted: np.ndarray = np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
         return admitted
@@ -149,7 +172,9 @@ class SumStages:
     def plan(self, cuts: list[int], numbers: list[int]) -> Plan:
         """Return the plan of stages that end where the next one begins; ``numbers`` are of their `options`."""
         stages = tuple(map(self._stage, range(len(numbers)), cuts, cuts[1:], numbers))
-        return Plan(self.tables.variant, self.choice.replicas, self.stride, stages, self.choice.arrangement)
+        choice, placing, technologies = self.choice, self.placing, self.tables.problem.cluster.technologies
+        plan = Plan(choice.variant, choice.replicas, placing.stride, stages, choice.arrangement)
+        return replace(plan, technologies=technologies, line=placing.line)
 
     def _stage(self, at: int, first: int, end: int, number: int) -> Stage:
         tables, option, asked = self.tables, self.options[number], np.zeros_like(self.band.valid)

@@ -11,7 +11,7 @@ from nest.errors import InvalidProblem
 from nest.problem import Problem, Variant
 from nest.units import Number
 
-HOOKS = ("admits", "admits_run", "admits_stage", "admits_place", "device_limit", "memory_limit")
+HOOKS = ("admits", "admits_run", "admits_stage", "admits_place", "device_limit", "memory_limit", "reserves")
 """Where a local constraint leaves plans out."""
 
 

@@ -8,6 +8,7 @@ together: the judge decides it on the whole plan, and it is posted in the mathem
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nest.errors import OutOfScope
+from nest.line import EVERY, Line
 from nest.problem import Problem, Variant
 from nest.units import Ints, Number
 
@@ -87,6 +89,8 @@ class Whole:
         What each stage recomputes, and how many of its layers do; None for all that can.
     iteration
         Seconds of an iteration, exactly: a multiple of the tick.
+    line
+        The devices on which the stride counts.
     """
 
     outer: Outer
@@ -100,12 +104,19 @@ class Whole:
     objective_s: float
     recomputes: tuple[tuple[str, int | None], ...]
     iteration: Fraction
+    line: Line = EVERY
 
     @property
     def used_devices(self) -> int:
-        """Devices up to the last that the plan takes, in all replicas."""
-        ends = (start + devices for start, devices in zip(self.starts, self.devices, strict=True))
+        """Devices of the line up to the last that the plan takes, in all replicas."""
+        starts = map(self.line.position, self.starts)
+        ends = (start + devices for start, devices in zip(starts, self.devices, strict=True))
         return max(ends) + (self.outer.replicas - 1) * self.stride
+
+    def blocks(self, at: int) -> Ints:
+        """Return the first device of a stage in every replica."""
+        apart = self.stride * np.arange(self.outer.replicas, dtype=np.int64)
+        return self.line.devices(self.line.position(self.starts[at]) + apart)
 
 
 class Constraint(ABC):
@@ -151,6 +162,10 @@ class LocalConstraint(Constraint):
     def device_limit(self, problem: Problem) -> int:
         """Return how many devices a plan may use, counted from device 0 on."""
         return problem.cluster.devices
+
+    def reserves(self, problem: Problem) -> Collection[int]:
+        """Return devices that no plan may take, and that plans may stand around; none where `device_limit` says all."""
+        return ()
 
     def memory_limit(self, problem: Problem) -> Number:
         """Return how many bytes a stage may take on a device."""

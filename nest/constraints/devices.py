@@ -39,8 +39,9 @@ class MaxDevices(LocalConstraint):
 class ReservedDevices(LocalConstraint):
     """Devices that a plan leaves alone: they are down, or somebody else's.
 
-    Plans of today's space take the devices from 0 on without a gap, so that one which spares a device takes no device
-    beyond it either: what may be used are the devices before the first reserved one.
+    Where a preset lets plans leave devices idle, they stand around reserved ones (rule C9). Other plans take the
+    devices from 0 on without a gap, so that one which spares a device takes no device beyond it either: what may be
+    used are the devices before the first reserved one.
 
     Parameters
     ----------
@@ -67,8 +68,12 @@ class ReservedDevices(LocalConstraint):
         require_device(f"{self.kind}.devices", problem, self.devices[-1])
 
     def device_limit(self, problem: Problem) -> int:
-        """Return the number of the first reserved device: so many are before it."""
-        return self.devices[0]
+        """Return the number of the first reserved device, so many are before it, where plans have no gaps."""
+        return problem.cluster.devices if problem.preset.idles else self.devices[0]
+
+    def reserves(self, problem: Problem) -> Sequence[int]:
+        """Return the devices, where plans stand around them."""
+        return self.devices if problem.preset.idles else ()
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,11 @@ class Filters:
         return min([self.problem.cluster.devices, *(devices_of(each, self.problem) for each in self.local)])
 
     @cached_property
+    def reserved(self) -> frozenset[int]:
+        """Devices that no plan may take, and that plans may stand around."""
+        return frozenset[int]().union(*(each.reserves(self.problem) for each in self.local))
+
+    @cached_property
     def hbm_bytes(self) -> Number:
         """How many bytes a stage may take on a device."""
         return min([self.problem.cluster.hbm_bytes, *(memory_of(each, self.problem) for each in self._limit_memory)])

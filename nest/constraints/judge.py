@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -38,6 +38,9 @@ def _ways(problem: Problem, constraint: LocalConstraint, whole: Whole, memory_by
     outer, used = whole.outer, whole.used_devices
     if overrides(constraint, "device_limit") and used > (most := devices_of(constraint, problem)):
         yield f"the plan uses {counted(used, 'device')}, {most} may be used"
+    taken = (_taken(whole, at, constraint.reserves(problem)) for at in range(outer.stages))
+    if (first := next((device for device in taken if device is not None), None)) is not None:
+        yield f"the plan takes device {first}"
     if not outer_of(constraint, problem, outer):
         numbers = f"{counted(outer.stages, 'stage')} and {counted(outer.replicas, 'replica')}"
         yield f"{outer.variant} with {numbers} is not allowed"
@@ -47,6 +50,15 @@ def _ways(problem: Problem, constraint: LocalConstraint, whole: Whole, memory_by
             yield f"stage {at} needs {written(have)} bytes on each device, {written(room)} may be taken"
         else:
             yield from _refusals(problem, constraint, whole, at)
+
+
+def _taken(whole: Whole, at: int, reserved: Collection[int]) -> int | None:
+    """Return a reserved device that a stage takes in some replica."""
+    if not reserved:
+        return None
+    devices = whole.blocks(at)[:, None] + np.arange(whole.devices[at])
+    found = devices[np.isin(devices, list(reserved))]
+    return int(found[0]) if found.size else None
 
 
 def _refusals(problem: Problem, constraint: LocalConstraint, whole: Whole, at: int) -> Iterator[str]:

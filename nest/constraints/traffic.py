@@ -112,7 +112,11 @@ def _crossings(problem: Problem, whole: Whole, apart: int) -> Iterator[int]:
     for at in range(1, whole.outer.stages):
         upper, lower = whole.starts[at - 1], whole.starts[at]
         far = upper if problem.preset.boundary == "first" else upper + whole.devices[at - 1] - 1
-        yield _replicas_across(lower, far, whole.outer.replicas, whole.stride, apart)
+        if whole.line.left_out:
+            reach = far - upper
+            yield int((whole.blocks(at) // apart != (whole.blocks(at - 1) + reach) // apart).sum())
+        else:
+            yield _replicas_across(lower, far, whole.outer.replicas, whole.stride, apart)
 
 
 def _replicas_across(low: int, high: int, replicas: int, stride: int, apart: int) -> int:

@@ -265,7 +265,7 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
     """
     problem, ticks = tables.problem, tables.scale.time.ticks_array
-    layers, blocks = problem.graphs[variant].layers, tables.filters.devices // variant.width
+    layers, blocks = problem.graphs[variant].layers, tables.blocks(variant)
     passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
     work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
     return work * problem.microbatches(variant) // blocks
@@ -323,7 +323,7 @@ def _allowed(choice: Allowed, most: int) -> Ints:
 def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
     """Return all outer choices of a variant that memory leaves, in ranges, for each arrangement of the preset.
 
-    With one stage or one replica all arrangements are the same, and the first stands for them.
+    Where there is one of what an arrangement has outermost, the stages or the replicas, the first stands for it.
     """
     tables, numbers = bounds.tables, bounds.numbers
     if not len(numbers.replicas):
@@ -335,10 +335,9 @@ def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
     at, run = np.nonzero((numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
     chosen = numbers.stages[at], first[run], np.minimum(last[run], room[at])
     found = []
-    for arrangement in bounds.problem.preset.arrangements:
-        found.append(_bounded(bounds, *chosen, arrangement))
-        several = (chosen[0] > 1) & (replicas[chosen[2]] > 1)
-        chosen = tuple(each[several] for each in chosen)  # type: ignore[assignment]
+    for number, arrangement in enumerate(bounds.problem.preset.arrangements):
+        kept = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
+        found.append(_bounded(bounds, *(each[kept] for each in chosen), arrangement))
     return found
 
 

@@ -9,7 +9,7 @@ that synchronise as long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from nest.dp.masks import roles
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, SumRange, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.problem import Variant
 from nest.tables import GroupedTables, Tables, band_of
@@ -89,8 +90,8 @@ class _Agenda:
         self._begin(engine, replace(choices, bounds=np.maximum(choices.bounds, bound)))
 
     def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        prepared = engine.prepare(choice)
-        self._add(max(bound, prepared.bound), lambda _: prepared.settle())
+        for prepared in engine.prepare(choice):
+            self._add(max(bound, prepared.bound), partial(_settled, prepared))
 
 
 class SumSearch:
@@ -108,10 +109,16 @@ class SumSearch:
         self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
         self._bands: dict[int, Bands] = {}
 
-    def prepare(self, choice: SumChoice) -> _Prepared:
-        """Return a choice with what its stages see, and its bound."""
-        sites = self.tables.sites(choice.stages, choice.replicas, choice.arrangement)
-        return _Prepared(self, choice, sites, self.bounds.refined(choice, sites))
+    def prepare(self, choice: SumChoice) -> Iterator[_Prepared]:
+        """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
+        tables, seen = self.tables, set[object]()
+        options = tables.options(choice.replicas, choice.stages)
+        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+            sites = tables.sites(choice.stages, choice.replicas, placing)
+            sights = placing if tables.filters.by_place else tables.sights(sites, options)
+            if sights not in seen:
+                seen.add(sights)
+                yield _Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
 
     def bands(self, depth: int) -> Bands:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
@@ -127,6 +134,7 @@ class _Prepared:
 
     engine: SumSearch
     choice: SumChoice
+    placing: Placing
     sites: tuple[Site, ...]
     bound: int
 
@@ -171,18 +179,18 @@ class _Prepared:
 
     def _at_depth(self, depth: int) -> SumRows:
         tables, choice = self.engine.tables, self.choice
-        starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
+        starts = _starts(self.placing, choice.stages)
         steps = tuple(
             Step(
                 self.sites[-position],
                 tables.flying(choice.replicas, position),
                 role,
-                int(starts[-position]) if tables.filters.by_place else 0,
+                starts[-position] if tables.filters.by_place else 0,
                 tables.held_ends(position, choice.stages),
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas, choice.stages), stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
         return SumRows(self.engine.bands(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:
@@ -195,7 +203,7 @@ class _Prepared:
         if path is None:
             raise AssertionError("a plan keeps this cap")
         objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, path))
+        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, self.placing, path))
         return path
 
     def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
@@ -224,13 +232,23 @@ class _Prepared:
         return best
 
 
-def sum_plan(tables: GroupedTables, choice: SumChoice, path: Path) -> Plan:
+def _settled(prepared: _Prepared, _: int) -> None:
+    prepared.settle()
+
+
+def sum_plan(tables: GroupedTables, choice: SumChoice, placing: Placing, path: Path) -> Plan:
     """Place the stages of a plan, and name their layers."""
-    starts, stride = tables.places(choice.stages, choice.replicas, choice.arrangement)
-    runs = zip(pairwise(path.cuts), starts.tolist(), path.ways, strict=True)
+    runs = zip(pairwise(path.cuts), _starts(placing, choice.stages), path.ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    technologies = tables.problem.cluster.technologies
-    return Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    technologies, stride = tables.problem.cluster.technologies, placing.stride
+    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
+    return replace(plan, line=placing.line)
+
+
+def _starts(placing: Placing, stages: int) -> list[int]:
+    """Return the first devices of the stages of replica 0."""
+    starts: list[int] = placing.line.devices(np.array(placing.starts(stages), dtype=np.int64)).tolist()
+    return starts
 
 
 def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:

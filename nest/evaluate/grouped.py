@@ -64,7 +64,7 @@ class _Walk:
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
         self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
         self._groups: dict[tuple[Axis, int], Spread] = {}
-        self._holders: dict[tuple[int, ...], Spread] = {}
+        self._holders: dict[tuple[int, tuple[int, ...]], Spread] = {}
         self._inside: dict[tuple[Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
@@ -79,8 +79,7 @@ class _Walk:
 
     def blocks(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""
-        replicas = np.arange(self.plan.replicas, dtype=np.int64)
-        return self.plan.stages[at].first_device + replicas * self.plan.replica_stride
+        return self.plan.starts(at)
 
     def levels(self, at: int) -> Ints:
         """Return the levels between a stage and the next: a row for each replica, a column for each device."""
@@ -132,13 +131,18 @@ class _Walk:
         return Groups(frozenset(within), frozenset(across))
 
     def _holder(self, expert: bool, blocks: Ints) -> Spread:
-        key = int(expert), int(blocks[0]) % self.problem.cluster.period, len(blocks)
+        key = int(expert), self._within_period(blocks)
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(copies_of(self.plan.variant, blocks, expert=expert))
         return self._holders[key]
 
+    def _within_period(self, devices: Ints) -> tuple[int, ...]:
+        """Return where devices are from the period on in which the first is: those alike are spread alike."""
+        period = self.problem.cluster.period
+        return tuple((devices - devices[0] // period * period).tolist())
+
     def _alone(self, devices: Ints) -> Spread:
-        key = -1, int(devices[0]) % self.problem.cluster.period, len(devices)
+        key = -1, self._within_period(devices)
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]

@@ -114,4 +114,5 @@ def _whole(
         scale.time.seconds(objective),
         tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
         objective * scale.time.tick,
+        plan.line,
     )

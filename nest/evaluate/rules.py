@@ -6,10 +6,16 @@ Each rule has one name; every violation carries it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
+import numpy as np
+
+from nest.constraints import Filters
 from nest.cost.scale import Scale
 from nest.evaluate.verdict import StageFigures, Violation
 from nest.graph import LayerGraph
+from nest.line import EVERY, Line
+from nest.places import Shape, lines, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem
@@ -144,36 +150,61 @@ def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         due = width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
+    yield from _placing_violations(problem, plan)
+    yield from _device_violations(problem, plan)
+
+
+def _placing_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement``: an arrangement of the preset, with the pitch and stride of one of its placings."""
     arrangements = problem.preset.arrangements
-    firsts, stride = _places_due(plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
-    for at, (stage, due) in enumerate(zip(plan.stages, firsts, strict=True)):
-        if stage.first_device != due:
-            yield Violation("placement", f"stage {at} starts at {stage.first_device}, not at {due}")
-    if plan.arrangement not in arrangements or plan.replica_stride != stride:
+    yield from _line_violations(problem, plan)
+    allowed = _places_due(problem, plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])
+    firsts = tuple(stage.first_device for stage in plan.stages)
+    due = firsts if firsts in {each for each, _ in allowed} else allowed[0][0]
+    for at, (first, start) in enumerate(zip(firsts, due, strict=True)):
+        if first != start:
+            yield Violation("placement", f"stage {at} starts at {first}, not at {start}")
+    strides = list(dict.fromkeys(stride for starts, stride in allowed if starts == due))
+    if plan.arrangement not in arrangements or plan.replica_stride not in strides:
         places = " or ".join(repr(each) for each in arrangements)
         yield Violation(
             "placement",
             f"arrangement {plan.arrangement!r} with stride {plan.replica_stride}; preset {problem.preset.name!r} "
-            f"places {places} with stride {stride}",
+            f"places {places} with stride {' or '.join(map(str, strides))}",
         )
-    yield from _device_violations(problem, plan)
 
 
-def _places_due(plan: Plan, arrangement: Arrangement) -> tuple[list[int], int]:
-    """Return where the stages of replica 0 start under an arrangement, and the stride of the replicas."""
-    sizes = [stage.devices for stage in plan.stages]
-    if arrangement == "stage-major":
-        return [plan.replicas * sum(sizes[:at]) for at in range(len(sizes))], sizes[0]
-    if arrangement == "replica-major":
-        return [sum(sizes[:at]) for at in range(len(sizes))], sum(sizes)
-    return [sum(sizes[at + 1 :]) for at in range(len(sizes))], sum(sizes)
+def _places_due(problem: Problem, plan: Plan, arrangement: Arrangement) -> list[tuple[tuple[int, ...], int]]:
+    """Return where the stages of replica 0 may start under an arrangement, and the stride of the replicas then."""
+    if arrangement == "replica-major-reversed":
+        ends = list(accumulate(stage.devices for stage in reversed(plan.stages)))
+        return [(tuple(reversed([0, *ends[:-1]])), ends[-1])]
+    shape = Shape(max(1, plan.stages[0].devices), len(plan.stages), plan.replicas)
+    length = plan.line.length(problem.cluster.devices)
+    found = placings(arrangement, shape, length, problem.cluster.group_sizes)
+    starts = (plan.line.devices(np.array(each.starts(shape.stages), dtype=np.int64)).tolist() for each in found)
+    return [(tuple(each), placing.stride) for each, placing in zip(starts, found, strict=True)]
+
+
+def _line_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rule ``placement``: a plan leaves out devices only around reserved ones, in blocks or whole groups."""
+    reserved, cluster = Filters(problem).reserved, problem.cluster
+    allowed = lines(plan.variant.width, cluster.devices, cluster.group_sizes, reserved)
+    if plan.line not in (allowed if problem.preset.idles else (EVERY,)):
+        yield Violation("placement", f"the plan leaves out {_left_out(plan.line)}; allowed: {_left_out(*allowed)}")
+
+
+def _left_out(*lines: Line) -> str:
+    shown = (" and ".join(f"{first} to {end - 1}" for first, end in line.left_out) for line in lines)
+    return " or ".join(f"devices {text}" if text else "no device" for text in shown)
 
 
 def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Rule ``devices``: every device of every replica is one of the cluster, and every stage has one."""
-    last_replica = max(plan.replicas - 1, 0) * plan.replica_stride
-    low = min(stage.first_device for stage in plan.stages) + min(0, last_replica)
-    high = max(stage.first_device + stage.devices for stage in plan.stages) + max(0, last_replica) - 1
+    blocks = [plan.starts(at) for at in range(len(plan.stages)) if plan.replicas > 0]
+    low = min((int(each.min()) for each in blocks), default=0)
+    lasts = (int(each.max()) + stage.devices - 1 for each, stage in zip(blocks, plan.stages, strict=False))
+    high = max(lasts, default=0)
     if min(stage.devices for stage in plan.stages) < 1:
         yield Violation("devices", "a stage has no device")
     elif low < 0 or high >= problem.cluster.devices:

@@ -63,14 +63,13 @@ def ranks_of(plan: Plan, cluster: Cluster, names: tuple[str, ...] = ()) -> tuple
 def _places(plan: Plan) -> Iterator[tuple[int, int, int, tuple[int, int, int, int]]]:
     """Yield place, stage, replica, and what a device is inside its block: shard, expert, context, tensor."""
     variant = plan.variant
-    for replica in range(plan.replicas):
-        for stage, each in enumerate(plan.stages):
+    for stage, each in enumerate(plan.stages):
+        for replica, first in enumerate(plan.starts(stage).tolist()):
             for inside in range(each.devices):
                 rest, tensor = divmod(inside, variant.tensor)
                 rest, context = divmod(rest, variant.context)
                 shard, expert = divmod(rest, variant.expert)
-                place = replica * plan.replica_stride + each.first_device + inside
-                yield place, stage, replica, (shard, expert, context, tensor)
+                yield first + inside, stage, replica, (shard, expert, context, tensor)
 
 
 def ranks_csv(ranks: tuple[Rank, ...]) -> str:

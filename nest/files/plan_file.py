@@ -20,6 +20,7 @@ from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table, Tex
 from nest.files.origin import Origin, OriginTable, Provenance, origin_document, origin_from, seen_from
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
+from nest.line import Line
 from nest.plan import Plan, Sharding, ShardingKind, Stage
 from nest.presets import Arrangement
 from nest.problem import Variant
@@ -52,6 +53,9 @@ class StageTable(Table):
     recomputed: Count | None = None
 
 
+Ends: TypeAlias = Annotated[list[Place], Meta(min_length=2, max_length=2, description="a first and a last device")]
+
+
 class PlanFile(Table):
     """A plan; what all of it recomputes, ``recompute``, is from before stages chose for themselves."""
 
@@ -67,6 +71,7 @@ class PlanFile(Table):
     schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
     technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
         default_factory=list
     )
@@ -171,6 +176,7 @@ def plan_document(
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
+        **({"left_out": [[first, end - 1] for first, end in plan.line.left_out]} if plan.line.left_out else {}),
         **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
         **known,
@@ -260,6 +266,7 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
         stages=tuple(stages),
         arrangement=table.arrangement,
         schedule=table.schedule,
+        line=Line(tuple((first, last + 1) for first, last in table.left_out or ())),
         technologies=tuple(table.technologies),
     )
 

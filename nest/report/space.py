@@ -17,6 +17,8 @@ from functools import cache
 from itertools import accumulate
 from math import comb
 
+from nest.line import EVERY
+from nest.places import Shape, distinct_placings
 from nest.problem import Choices, Problem, Variant
 from nest.technologies import affordable
 
@@ -44,7 +46,7 @@ def _plans(problem: Problem, variant: Variant) -> int:
 def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     """Count plans whose stages are all as wide, shard over replicas, and recompute: each in its way.
 
-    With one stage or one replica, all arrangements are the same plan.
+    What places stages and replicas alike is one plan, under whichever arrangement.
     """
     layers, total = len(problem.graphs[variant]), 0
     if problem.unnested(variant):
@@ -58,8 +60,10 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
         ways = sum(groups if zero else 1 for zero in choices.zero)
         for stages in range(1, min(layers, room // replicas) + 1):
             if choices.stages is None or stages in choices.stages:
-                places = len(problem.preset.arrangements) if stages > 1 and replicas > 1 else 1
-                total += places * cut[stages] * ways**stages
+                shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
+                arrangements = problem.preset.arrangements
+                places = distinct_placings(arrangements, shape, EVERY, cluster.devices, cluster.group_sizes)
+                total += len(places) * cut[stages] * ways**stages
     return total
 
 

@@ -90,8 +90,8 @@ def _used(plan: Plan) -> Iterator[tuple[int, int]]:
     """Yield the pairs of places that send to each other."""
     variant = plan.variant
     shape = plan.replicas, variant.expert, variant.context, variant.tensor
-    starts = plan.replica_stride * np.arange(plan.replicas)[:, None]
-    blocks = [(starts + stage.first_device + np.arange(variant.width)[None, :]).reshape(shape) for stage in plan.stages]
+    starts = [plan.starts(at)[:, None] for at in range(len(plan.stages))]
+    blocks = [(each + np.arange(variant.width)[None, :]).reshape(shape) for each in starts]
     for before, behind in pairwise(blocks):
         yield from zip(before.ravel().tolist(), behind.ravel().tolist(), strict=True)
     for block in blocks:

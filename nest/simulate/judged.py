@@ -165,9 +165,7 @@ def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size:
 def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
     boundaries = range(len(plan.stages) - 1)
-    apart = plan.replica_stride * np.arange(plan.replicas, dtype=np.int64)
-    here, there = (plan.stages[at].first_device + apart for at in (0, -1))
-    levels = set(problem.cluster.spans(here, there).tolist())
+    levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
         return max(_hop(problem, plan, evaluation, level, size) for level in levels)

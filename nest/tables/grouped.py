@@ -28,6 +28,8 @@ from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
+from nest.line import Line
+from nest.places import Placing, Shape, distinct_placings, lines
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
@@ -70,6 +72,12 @@ ANY = Ends()
 """Any stages."""
 
 
+def lines_of(filters: Filters, variant: Variant) -> tuple[Line, ...]:
+    """Return the lines of devices on which plans of a variant may be, the longest first."""
+    cluster = filters.problem.cluster
+    return lines(variant.width, cluster.devices, cluster.group_sizes, filters.reserved)
+
+
 class GroupedTables:
     """Tables of one variant.
 
@@ -92,6 +100,8 @@ class GroupedTables:
         Quanta of dense weights that are a copy of those of the layer in this place.
     kinds, repeating
         What a stage may recompute, and what layers take then.
+    lines
+        Of devices on which plans may be, the longest first.
     devices, capacity
         How many devices a plan may use, and how many quanta a stage may take on each, side constraints included.
     """
@@ -108,7 +118,8 @@ class GroupedTables:
         self.working = self._quanta([layer.working_bytes for layer in layers])
         self.tied, self.table = self._quanta([layer.tied_bytes for layer in layers]), self.graph.table_place
         self.filters, self.copies = Filters(problem), training.held
-        self.devices = self.filters.devices
+        self.lines = lines_of(self.filters, variant)
+        self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
         room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
         self.microbatches = problem.microbatches(variant)
@@ -213,27 +224,40 @@ class GroupedTables:
         types = [exchanging_type(zero, stages, training) for zero in sorted(self.problem.choices.zero)]
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
-    def sites(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Site, ...]:
+    def sites(self, stages: int, replicas: int, placing: Placing) -> tuple[Site, ...]:
         """Return what the stages see, from the first of the pipeline on."""
-        first, stride = self.places(stages, replicas, arrangement)
+        first, stride, line = np.array(placing.starts(stages), dtype=np.int64), placing.stride, placing.line
         counted = replicas if self.problem.preset.all_replicas else 1
-        base = self.problem.cluster.starts(counted, stride)
-        starts = first[:, None] + base
-        between = self.problem.cluster.spans(starts[:-1], starts[1:]).tolist()
+        cluster, period = self.problem.cluster, self.problem.cluster.period
+        base = stride * np.arange(counted, dtype=np.int64) if line.left_out else cluster.starts(counted, stride)
+        starts = line.devices(first[:, None] + base)
+        between = cluster.spans(starts[:-1], starts[1:]).tolist()
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        places = (first % self.problem.cluster.period).tolist()
-        ends = tuple(sorted(set(self.problem.cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
-        return tuple(
-            Site(seen, Holders(place, stride, replicas), ends) for seen, place in zip(pairs, places, strict=True)
-        )
+        places = (first if line.left_out else first % period).tolist()
+        ends = tuple(sorted(set(cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
+        held = (Holders(place, stride, replicas, line) for place in places)
+        return tuple(Site(seen, each, ends) for seen, each in zip(pairs, held, strict=True))
 
-    def places(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Ints, int]:
-        """Return where the stages of replica 0 start, and the stride of the replicas."""
-        by_stage = arrangement == "stage-major"
-        step, stride = (replicas, 1) if by_stage else (1, stages)
-        return np.arange(stages, dtype=np.int64) * step * self.width, stride * self.width
+    def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
+        """Return how an arrangement places stages and replicas on each line, without what those before it do."""
+        shape, cluster = Shape(self.width, stages, replicas), self.problem.cluster
+        arrangements = self.problem.preset.arrangements
+        found = [
+            distinct_placings(arrangements, shape, line, cluster.devices, cluster.group_sizes) for line in self.lines
+        ]
+        own = (placing for each in found for first, placing in each if first == arrangement)
+        return tuple(placing for placing in own if placing.used(shape) <= self.devices)
+
+    def sights(self, sites: tuple[Site, ...], options: tuple[Option, ...]) -> tuple[object, ...]:
+        """Return all that times depend on in some sites, alike where plans in different places take the same."""
+        groups = {option.together for option in options}
+        known = {
+            site: (site.pairs, site.ends, *(self.shares(site.holders, together) for together in groups))
+            for site in set(sites)
+        }
+        return tuple(known[site] for site in sites)
 
     def held_ends(self, position: int, stages: int) -> Ends:
         """Return which ends of the model a stage holds, the ``position``-th from the end of so many."""

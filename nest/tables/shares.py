@@ -9,6 +9,7 @@ import numpy as np
 
 from nest.cost.exchanges import Exchanges
 from nest.cost.groups import Spread
+from nest.line import EVERY, Line
 from nest.problem import Variant
 from nest.tables.spreads import Members, spreads
 from nest.units import Ints
@@ -29,11 +30,22 @@ class Ranks(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Where the replicas of a stage are: the first device, within a period of the cluster, stride and number."""
+    """Where the replicas of a stage are.
+
+    Parameters
+    ----------
+    place
+        Position of the first on the line; within a period of the cluster where the line has all devices.
+    stride, replicas
+        Positions from one to the next, and how many there are.
+    line
+        The devices.
+    """
 
     place: int
     stride: int
     replicas: int
+    line: Line = EVERY
 
 
 class Part(NamedTuple):
@@ -90,17 +102,28 @@ class Sharing:
         return self._found[key]
 
     def _part(self, variant: Variant, holders: Holders, together: int, expert: bool) -> Part:
-        place, stride, replicas = holders
+        place, stride, replicas, line = holders
         groups = replicas // together
         ranks = variant.context * (1 if expert else variant.expert)
-        copies = Members(ranks, variant.tensor if ranks > 1 else 1)
-        within = spreads(self.cluster, copies, self._starts(place, stride * together, groups), stride, together)
+        copies, one = Members(ranks, variant.tensor if ranks > 1 else 1), Members(1, 1)
+        starts = self._starts(line, place, stride * together, groups)
+        within = self._spreads(line, copies, starts, stride, together)
         if groups == 1:
             return Part(within, ())
-        starts = self._starts(place, stride, together)
-        return Part(within, spreads(self.cluster, Members(1, 1), starts, stride * together, groups))
+        starts = self._starts(line, place, stride, together)
+        return Part(within, self._spreads(line, one, starts, stride * together, groups))
 
-    def _starts(self, place: int, step: int, count: int) -> Ints:
+    def _starts(self, line: Line, place: int, step: int, count: int) -> Ints:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
+        if line.left_out:
+            return place + step * np.arange(count, dtype=np.int64)
         starts: Ints = (self.cluster.starts(count, step) + place) % self.cluster.period
         return starts
+
+    def _spreads(self, line: Line, members: Members, starts: Ints, step: int, count: int) -> tuple[Spread, ...]:
+        """Return how groups are spread, different ones only; around devices left out each is looked at by itself."""
+        if not line.left_out:
+            return spreads(self.cluster, members, starts, step, count)
+        inside, apart = members.apart * np.arange(members.ranks), step * np.arange(count, dtype=np.int64)
+        blocks = line.devices(starts[:, None] + apart)
+        return tuple(dict.fromkeys(self.exchanges.spread((row[:, None] + inside).ravel()) for row in blocks))

@@ -12,7 +12,7 @@ from nest.problem import Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import Family
-from nest.tables.grouped import Ends, GroupedTables
+from nest.tables.grouped import Ends, GroupedTables, lines_of
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
 
@@ -65,7 +65,12 @@ class Tables:
         """Variants that nest with the network and fit on the devices."""
         self.problem.preset.require_prices()
         nested = (each for each in self.problem.variants if self.problem.unnested(each) is None)
-        return tuple(variant for variant in nested if variant.width <= self.filters.devices)
+        return tuple(variant for variant in nested if self.blocks(variant))
+
+    def blocks(self, variant: Variant) -> int:
+        """Return how many blocks of a variant a plan has at most: those of the longest line."""
+        longest = lines_of(self.filters, variant)[0].length(self.problem.cluster.devices)
+        return min(self.filters.devices, longest) // variant.width
 
     def of_variant(self, variant: Variant) -> GroupedTables:
         """Return the tables of one of the `fitting` variants.

@@ -75,8 +75,7 @@ class _Map:
         plan, owners = self.priced.plan, [None] * self.priced.problem.cluster.devices
         held: list[tuple[int, int] | None] = list(owners)
         for at, stage in enumerate(plan.stages):
-            for replica in range(plan.replicas):
-                first = stage.first_device + replica * plan.replica_stride
+            for replica, first in enumerate(plan.starts(at).tolist()):
                 held[first : first + stage.devices] = [(at, replica)] * stage.devices
         return held
 
@@ -141,7 +140,7 @@ class _Map:
         """Yield a row for each stage: where its first and its last replica stand."""
         plan = self.priced.plan
         for at, stage in enumerate(plan.stages):
-            ends = [stage.first_device + replica * plan.replica_stride for replica in (0, plan.replicas - 1)]
+            ends = plan.starts(at)[[0, -1]].tolist()
             shown = [number_range(first, first + stage.devices - 1) for first in ends]
             yield [str(at), count(stage.devices), count(plan.replicas), *shown]
 
