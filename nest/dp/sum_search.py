@@ -115,9 +115,11 @@ class SumSearch:
         options = tables.options(choice.replicas, choice.stages)
         for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
             sites = tables.sites(choice.stages, choice.replicas, placing)
-            sights = placing if tables.filters.by_place else tables.sights(sites, options)
-            if sights not in seen:
-                seen.add(sights)
+            sights, alike = tables.sights(sites, options), dict[object, Site]()
+            sites = tuple(alike.setdefault(sight, site) for sight, site in zip(sights, sites, strict=True))
+            known = placing if tables.filters.by_place else sights
+            if known not in seen:
+                seen.add(known)
                 yield _Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
 
     def bands(self, depth: int) -> Bands:

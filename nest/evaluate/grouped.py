@@ -81,6 +81,13 @@ class _Walk:
         """Return the first device of a stage in every replica."""
         return self.plan.starts(at)
 
+    def places(self, blocks: Ints) -> Ints:
+        """Return where blocks are in the smallest groups that hold them whole: where that is alike, all inside them is."""
+        cluster = self.problem.cluster
+        levels = cluster.spans(blocks, blocks + self.plan.variant.width - 1)
+        places: Ints = blocks % np.array(cluster.group_sizes, dtype=np.int64)[levels]
+        return places
+
     def levels(self, at: int) -> Ints:
         """Return the levels between a stage and the next: a row for each replica, a column for each device."""
         here, there = self.plan.stages[at], self.plan.stages[at + 1]
@@ -97,7 +104,7 @@ class _Walk:
 
     def inside(self, collective: Collective, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
-        place = block % self.problem.cluster.period
+        place = int(self.places(np.array(block)))
         if (collective, place) not in self._inside:
             starts = place + axis_starts(self.plan.variant, collective.axis)
             groups = {self._group(collective.axis, int(start)) for start in starts}
@@ -177,11 +184,12 @@ class _Stage:
         """Return its figures, for the replica with the largest load."""
         receive, gradient = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
-        blocks, period = self.walk.blocks(self.at).tolist(), self.walk.problem.cluster.period
-        passes = {place: self._passes(place) for place in {block % period for block in blocks}}
+        blocks = self.walk.blocks(self.at)
+        places = self.walk.places(blocks).tolist()
+        passes = {place: self._passes(place) for place in set(places)}
         rows = [
-            (there[0] + passes[block % period][0], back[0] + passes[block % period][1], there[1], back[1], block)
-            for there, back, block in zip(receive, gradient, blocks, strict=True)
+            (there[0] + passes[place][0], back[0] + passes[place][1], there[1], back[1], block)
+            for there, back, place, block in zip(receive, gradient, places, blocks.tolist(), strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]

@@ -228,16 +228,16 @@ class GroupedTables:
         """Return what the stages see, from the first of the pipeline on."""
         first, stride, line = np.array(placing.starts(stages), dtype=np.int64), placing.stride, placing.line
         counted = replicas if self.problem.preset.all_replicas else 1
-        cluster, period = self.problem.cluster, self.problem.cluster.period
+        cluster = self.problem.cluster
         base = stride * np.arange(counted, dtype=np.int64) if line.left_out else cluster.starts(counted, stride)
         starts = line.devices(first[:, None] + base)
         between = cluster.spans(starts[:-1], starts[1:]).tolist()
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        places = (first if line.left_out else first % period).tolist()
+        places = first if line.left_out else self.sharing.alike(first, stride, replicas, self.width)
         ends = tuple(sorted(set(cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
-        held = (Holders(place, stride, replicas, line) for place in places)
+        held = (Holders(place, stride, replicas, line) for place in places.tolist())
         return tuple(Site(seen, each, ends) for seen, each in zip(pairs, held, strict=True))
 
     def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
