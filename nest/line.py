@@ -47,6 +47,13 @@ class Line(NamedTuple):
         """Return where a device is; of one that is left out, where the next one is."""
         return device - sum(max(0, min(end, device) - first) for first, end in self.left_out)
 
+    def positions(self, devices: Ints) -> Ints:
+        """Return where some devices are."""
+        found = devices
+        for first, end in self.left_out:
+            found = found - (np.clip(devices, first, end) - first)
+        return found
+
 
 EVERY = Line()
 """The line of all devices."""

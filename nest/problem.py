@@ -144,6 +144,8 @@ class Training:
         Whether type 1 sums all gradients on every rank, and not on each its part only.
     splits_transfers
         Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather it behind it.
+    blocking_sends
+        Whether a stage is busy with what it sends, too, and not with what it receives only.
     overlap_tax
         What computation loses to a collective that runs beside it, for each second of it.
     step_s_per_byte
@@ -165,6 +167,7 @@ class Training:
     holds_gathered: bool = False
     sums_whole: bool = False
     splits_transfers: bool = False
+    blocking_sends: bool = False
     overlap_tax: float = 0.0
     step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0

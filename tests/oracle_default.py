@@ -233,7 +233,8 @@ class Costs:
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:
             gathered, alive = self.round(self.group(tuple(range(t))).seconds("all-gather", alive)), alive / t
-        return gathered + max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        ways = 2 if self.training.blocking_sends else 1  # what comes one way, and what goes the other
+        return gathered + ways * max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert

@@ -80,7 +80,7 @@ class Group:
         kind = self.kinds[level]
         return self.launch + min(
             self.latency[level] * decimal(each.latency_share)
-            + size / (self.rate(level, kind.stream, 1, 1) * decimal(each.bandwidth_share))
+            + size / (self.rate(level, kind.single or kind.stream, 1, 1) * decimal(each.bandwidth_share))
             for each in kind.protocols
         )
 

@@ -188,6 +188,13 @@ class _Style:
         return UNIT * (most if self.even else rng.randint(0, most))
 
 
+def _aside(rng: random.Random) -> random.Random:
+    """Return a generator of its own, so that what else is drawn stays as it is."""
+    like = random.Random()
+    like.setstate(rng.getstate())
+    return random.Random(like.random())
+
+
 def _training(rng: random.Random, size: Size) -> Training:
     many = rng.choice([1, 2, 3, *(rng.randint(4, size.batch) for _ in range(5))])
     by_batch = rng.random() < 0.5
@@ -200,6 +207,7 @@ def _training(rng: random.Random, size: Size) -> Training:
         rng.random() < 0.3,
         rng.random() < 0.3,
         rng.random() < 0.3,
+        _aside(rng).random() < 0.3,
         rng.choice([0.0, 0.1, 0.3, 1.0]),
         rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),

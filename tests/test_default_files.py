@@ -36,6 +36,7 @@ optimizer = "adam"
 copies = { optimizer = 6, gradients = 2, gathered = 0.5, reduced = 1, stepped = 3 }
 hides_gradients = true
 holds_gathered = true
+blocking_sends = true
 step_s_per_byte = 2e-12
 overlap_tax = 0.1
 overhead_bytes = 1e8
@@ -106,7 +107,7 @@ def test_what_a_file_says(path: Path) -> None:
     problem = read_problem(path)
     assert problem.preset == DEFAULT
     assert problem.training == Training(
-        0, "adam", 64, Copies(6, 2, 0.5, 1, 3), True, True, False, False, 0.1, 2e-12, 1e8
+        0, "adam", 64, Copies(6, 2, 0.5, 1, 3), True, True, False, False, True, 0.1, 2e-12, 1e8
     )
     wide, narrow = Variant(2, microbatch=2), Variant(1, microbatch=2)
     assert set(problem.graphs) == {wide, narrow}

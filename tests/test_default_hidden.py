@@ -92,6 +92,17 @@ def test_sums_may_be_whole() -> None:
     assert found == pytest.approx([SUMMED + 0.01 + 40 / 200])
 
 
+def test_sends_may_block() -> None:
+    """Whoever sends waits as long as whoever receives: both ends of a boundary pay twice."""
+    plain, blocked = problem_of(), problem_of(blocking_sends=True)
+    plans = [plan_of(each, [0, 1, 3, 4]) for each in (plain, blocked)]
+    verdicts = [judged(each, plan) for each, plan in zip((plain, blocked), plans, strict=True)]
+    assert loads(verdicts[0]) == pytest.approx([3 + 0.06, 6 + 0.06 + 0.6, 3 + 0.6])
+    assert loads(verdicts[1]) == pytest.approx([3 + 2 * 0.06, 6 + 2 * 0.06 + 2 * 0.6, 3 + 2 * 0.6])
+    forward = [seconds(verdicts[1], stage.forward) for stage in verdicts[1].stages]
+    assert forward == pytest.approx([1 + 0.06, 2 + 0.06 + 0.6, 1 + 0.6])
+
+
 @pytest.mark.parametrize(("zero", "stepped"), [(0, 40), (1, 20), (3, 20)])
 def test_step(zero: int, stepped: int) -> None:
     """The slowest stage steps once per iteration, on the weights whose state it holds."""

@@ -12,16 +12,21 @@ from export_cases import ENDS, ONE, SMALL, eight, judged, mixed, replica_major, 
 
 from nest.certificate import check
 from nest.certify import Finding, confirm_parts
-from nest.constraints import Outer
+from nest.constraints import Outer, ReservedDevices
 from nest.errors import Infeasible, InvalidProblem
 from nest.evaluate import evaluate
 from nest.export import FRAMEWORKS, Framework, Inexpressible, best_for, exported, nearest, problem_for
+from nest.export.base import require_order, require_whole_nodes
 from nest.export.nearest import RunsOn
 from nest.export.numbers import numbers_of
 from nest.export.parts import AlikeSearch
 from nest.families import from_hyperparameters
 from nest.hardware import cluster_named
+from nest.line import EVERY
 from nest.objectives import Quantity, least
+from nest.places import Shape, distinct_placings
+from nest.plan import Plan
+from nest.presets import DEFAULT
 from nest.problem import Choices, Problem
 from nest.result import Result, Status
 from nest.runs import Run, problem_of
@@ -246,3 +251,74 @@ def test_judge_and_solver_agree_on_what_runs() -> None:
     assert evaluate(constrained, given.plan).legal
     broken = evaluate(constrained, replica_major(given)).violations
     assert {violation.rule for violation in broken} == {"runs_on"}
+
+
+def around(*down: int, nodes: int = 2, **choices: Any) -> tuple[Run, Problem]:
+    """Return a small GPT on nodes of eight, some devices of which are down."""
+    few = Choices(context=frozenset({1}), microbatch=frozenset({1}), sequence=False, **choices)
+    cluster = cluster_named(f"dgx-h100:{8 * nodes}")
+    run = Run(from_hyperparameters(SMALL), cluster, 2048, 32, choices=few)
+    return run, problem_of(run).problem.with_constraints(ReservedDevices(down))
+
+
+@pytest.mark.parametrize("framework", [MEGATRON, TORCHTITAN, DEEPSPEED], ids=lambda each: each.name)
+@pytest.mark.parametrize("down", [(3,), (8, 20), (9, 10, 31)])
+def test_whole_nodes_are_left_out(framework: Framework, down: tuple[int, ...]) -> None:
+    """Of four nodes those without failures are used, as well as if there were no others."""
+    run, problem = around(*down, nodes=4, tensor=frozenset({1}))
+    result = best_for(problem, run, framework).result
+    assert result.plan is not None
+    given, broken = judged(run, problem, result.plan), {device // 8 for device in down}
+    assert not broken & {place // 8 for place in given.places.tolist()}
+    notes = exported(given, framework).notes
+    assert any("start it on node" in note for note in notes) == (given.places.max() >= given.world)
+    left = replace(run, hardware=cluster_named(f"dgx-h100:{8 * (4 - len(broken))}"))
+    assert result.objective_s == best_for(problem_of(left).problem, left, framework).result.objective_s
+
+
+def test_some_devices_of_the_only_node() -> None:
+    """There no whole node has to be left out: the launcher is told which devices there are."""
+    run, problem = around(1, nodes=1, tensor=frozenset({1}), replicas=frozenset({4}), stages=frozenset({1}))
+    result = best_for(problem, run, MEGATRON).result
+    assert result.plan is not None
+    assert "start it with CUDA_VISIBLE_DEVICES=0,2,3,4" in exported(judged(run, problem, result.plan), MEGATRON).notes
+
+
+def test_parts_of_nodes_are_refused() -> None:
+    """A plan that leaves out a part of a node has no launcher, and the nearest one that has is written for it."""
+    run, problem = around(3, tensor=frozenset({2}), replicas=frozenset({4}), stages=frozenset({1}), zero=frozenset({3}))
+    free = solve(problem.with_choices(replicas=frozenset({7}))).plan
+    assert free is not None
+    with pytest.raises(Inexpressible, match=r"devices: 6 of the 8 devices of node 0.*--set down=0..7"):
+        require_whole_nodes(judged(run, problem.with_choices(replicas=None), free), MEGATRON.title)
+    near = nearest(problem.with_choices(replicas=None), run, free, MEGATRON)
+    assert near.plan is not None
+    assert near.plan.line.left_out == ((0, 8),)
+
+
+def test_gaps_are_refused() -> None:
+    """Neither replicas nor stages that leave devices idle have ranks of a framework: search and export agree on it."""
+    run, problem = around(0, nodes=4, tensor=frozenset({2}), stages=frozenset({4}), replicas=frozenset({2}))
+    problem = problem.with_constraints()
+    made, constrained = solve(problem).plan, problem.with_constraints(RunsOn(MEGATRON, run, numbers_of(run.model)))
+    assert made is not None
+    refused = 0
+    sizes = problem.cluster.group_sizes
+    for arrangement, placing in distinct_placings(DEFAULT.arrangements, Shape(2, 4, 2), EVERY, 32, sizes):
+        starts = zip(made.stages, placing.starts(4), strict=True)
+        stages = tuple(replace(stage, first_device=at) for stage, at in starts)
+        plan = replace(made, stages=stages, arrangement=arrangement, replica_stride=placing.stride)
+        assert evaluate(problem, plan).legal
+        broken = not evaluate(constrained, plan).legal
+        assert broken == (not in_order(plan))
+        refused += broken
+    assert refused > 2
+
+
+def in_order(plan: Plan) -> bool:
+    """Whether the devices of a plan are in the order of the ranks of frameworks."""
+    try:
+        require_order(plan, "it")
+    except Inexpressible:
+        return False
+    return True

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import oracle_default as oracle
 import pytest
-from oracle_places import cells, reserved
+from oracle_places import cells, groups, reserved, spot_of
 from random_places import idle_plan, roomy, spoilt
 from random_problems import show_plan, show_problem
 from test_default_agreement import check
 
 from nest.cluster import Cluster, Level
-from nest.constraints import ReservedDevices
+from nest.constraints import Pin, ReservedDevices, WithinLevel
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.export.ranks import ranks_of
@@ -140,3 +140,32 @@ def test_nothing_is_left() -> None:
     result = solve(broken_node().with_constraints(ReservedDevices(range(8))))
     assert result.status is Status.INFEASIBLE
     assert "no plan takes device" in str(result.reason)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_within_level(seed: int) -> None:
+    """Each stage of a plan around devices that are down lies in one group of the level, in every replica, or not."""
+    problem = spoilt(seed) if seed % 4 else roomy(seed)
+    plan = idle_plan(seed, problem)
+    if plan is None:
+        return
+    level = seed % problem.levels
+    size, width = groups(problem.cluster)[level], plan.variant.width
+    blocks = [first for row in spot_of(plan, problem.cluster.devices).blocks for first in row]
+    asked = problem.with_constraints(*problem.constraints, WithinLevel("stage", level))
+    broken = {each.rule for each in evaluate(asked, plan).violations}
+    assert ("within_level" in broken) == any(first // size != (first + width - 1) // size for first in blocks)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_pinned_around_devices_that_are_down(seed: int) -> None:
+    """A stage that is pinned to some devices: the solver finds the best plan of those in which it stands there."""
+    problem = spoilt(seed)
+    last = problem.cluster.devices - 1
+    result = solve(problem.with_constraints(*problem.constraints, Pin((last // 3, last), stage=-1)))
+    free = solve(problem)
+    if result.plan is not None:
+        stage = result.plan.stages[-1]
+        assert stage.first_device >= last // 3
+        assert (result.objective_ticks or 0) >= (free.objective_ticks or 0)
+        assert evaluate(problem, result.plan).legal

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from nest.cluster import Cluster, Level
+from nest.constraints import MaxStages, ReservedDevices
 from nest.errors import InvalidProblem
 from nest.files import apply_settings
 from nest.graph import Edge, Layer, LayerGraph
@@ -79,7 +80,7 @@ def test_later_setting_counts() -> None:
         (
             ["preset=paper"],
             '--set preset=paper: "preset" is no choice; the choices are tensor, expert, context, microbatch, sequence, '
-            "replicas, stages, zero, zero_degree, recomputed, hybrid, stage_recompute, price_at_most, recompute",
+            "replicas, stages, zero, zero_degree, recomputed, hybrid, stage_recompute, price_at_most, recompute, down",
         ),
         (["zero=4"], f"--set zero=4: 4 is out of range; {ZERO}"),
         (["zero=all"], f'--set zero=all: "all" is no whole number and no range; {ZERO}'),
@@ -109,3 +110,25 @@ def test_bad_setting(settings: list[str], want: str) -> None:
     with pytest.raises(InvalidProblem) as caught:
         apply_settings(problem(), settings)
     assert str(caught.value) == want
+
+
+def test_devices_that_are_down() -> None:
+    """They are reserved in the place of those that were, and `none` forgets them; other constraints stay."""
+    asked = problem().with_constraints(ReservedDevices([0]), MaxStages(3))
+    down = apply_settings(asked, ["down=1..2,5"])
+    assert down.constraints == (MaxStages(3), ReservedDevices([1, 2, 5]))
+    assert apply_settings(down, ["down=none", "zero=none"]).constraints == (MaxStages(3),)
+
+
+@pytest.mark.parametrize(
+    ("setting", "want"),
+    [
+        ("down=x", '--set down=x: "x" is no whole number and no range; give devices from 0 on, as in 7 or 8..15,40'),
+        ("down=9999", "--set down=9999: there is no device 9999; the devices of the cluster are 0 to 7"),
+    ],
+)
+def test_no_devices(setting: str, want: str) -> None:
+    """What is no device, or none of the cluster, is refused."""
+    with pytest.raises(InvalidProblem) as caught:
+        apply_settings(problem(), [setting])
+    assert str(caught.value).startswith(want), caught.value

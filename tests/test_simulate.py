@@ -92,6 +92,21 @@ def test_worked_by_hand_overlapped() -> None:
     assert (run.makespan, run.busy) == (21, (10, 14))
 
 
+def test_worked_by_hand_blocked() -> None:
+    """The same, with sends that keep a stage busy; chunks of the last stage send to the first."""
+    times = StageTimes(2, 3, receive_gradient=1, send=1), StageTimes(3, 4, receive=1, send_gradient=1)
+    run = simulate(Pipeline(times, 2), ONE)
+    sent = [event[:4] for event in run.events() if event.kind == "send"]
+    assert sent == [(2, 3, 0, 0), (5, 6, 0, 1), (11, 12, 1, 0), (20, 21, 1, 1)]
+    assert (run.makespan, run.busy) == (25, (14, 18))
+    assert simulate(Pipeline(times, 2, overlapped=True), ONE).makespan == 21
+    wrapped = simulate(Pipeline(times, 2, wrap=1, wrap_send=5), Schedule("interleaved", 2))
+    sends = [
+        [event.end - event.start for event in wrapped.events() if event[2:] == (at, 0, 0, "send")] for at in (0, 1)
+    ]
+    assert sends == [[1], [5, 1]]
+
+
 @pytest.mark.parametrize("schedule", ALL, ids=str)
 def test_formula_for_equal_stages(schedule: Schedule) -> None:
     """Every schedule takes what its formula says: also fewer microbatches than stages, and no multiple of them."""
@@ -271,6 +286,7 @@ def test_nothing_is_sent_by_a_stage_to_itself() -> None:
         (lambda: equal(2, 0, 1, 1), "microbatches"),
         (lambda: Pipeline((StageTimes(1, 1),), 1, wrap=-1), "wrap"),
         (lambda: Pipeline((StageTimes(1, 1, receive=1),), 1), "receive"),
+        (lambda: Pipeline((StageTimes(1, 1, send=1),), 1), "send"),
         (lambda: Schedule("1f1b", 2), "chunks"),
         (lambda: Schedule("interleaved"), "chunks"),
         (lambda: schedule_named("zbv"), "schedule"),

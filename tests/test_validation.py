@@ -26,7 +26,7 @@ from nest.validation import (
 TIME = {  # mean and worst error of the iteration time, per cent
     "recomputation": (2.0, 4.0),
     "megatron_sc21": (3.0, 10.0),
-    "bloom": (3.5, 28.0),
+    "bloom": (3.0, 28.0),
     "b200": (4.5, 10.0),
     "torchtitan": (9.0, 20.0),
     "llm_foundry": (9.0, 35.0),
@@ -113,16 +113,25 @@ def test_order_of_layouts() -> None:
     """Within a section of BLOOM's search, layouts come in the order of their times wherever these are apart."""
     found = orders(compared("bloom"))
     good = [section for section, order in found.items() if order.correlation >= 0.85]
-    assert (len(found), len(good)) == (10, 4)
-    assert min(order.correlation for order in found.values()) >= 0.6
+    assert set(found) - set(good) == {"NHEADs comparison", "Another round of NHEADS"}
+    assert min(order.correlation for order in found.values()) >= 0.78
     wrong = {section: order.apart - order.right for section, order in found.items() if order.apart > order.right}
     assert wrong == {
-        "Another round of NHEADS": 9,
-        "Choosing the fastest 3D Topology": 1,
+        "Another round of NHEADS": 11,
         "NHEADs comparison": 2,
         "Rebalancing layers": 1,
     }
     assert sum(order.apart for order in found.values()) > 300
+    assert len(found) == 10
+
+
+def test_exact_predictions_would_not_order_all_rows() -> None:
+    """Measurements of equal layers scatter, so that even exact predictions of close times come in another order."""
+    found = orders(compared("bloom"))
+    assert 0.6 < found["Final round comparison"].attainable < 0.75
+    assert 0.79 < found["NHEADs comparison"].attainable < 0.86
+    assert found["Batchsize Warmup"].attainable == 1
+    assert all(order.attainable > 0.8 for name, order in found.items() if name != "Final round comparison")
 
 
 def test_rows_of_equal_layers() -> None:
@@ -146,7 +155,7 @@ def test_order_is_printed_beside_the_scatter(capsys: pytest.CaptureFixture[str])
     assert run(["validate", "torchtitan"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "rows of equal layers differ by up to" in text
-    assert "table 1: rank correlation 1.00, 3 rows within 48 %, 3 of 3 pairs apart in order" in text
+    assert "table 1: rank correlation 1.00, 1.00 if exact, 3 rows within 48 %, 3 of 3 pairs apart in order" in text
 
 
 def test_unknown_tables_are_refused() -> None:

@@ -31,7 +31,7 @@ class LoadParts:
     tensor, context, expert
         Collectives of layers that no computation hides.
     transfer
-        Activations from the stage before, and gradients from the stage after.
+        Activations from the stage before, and gradients from the stage after; and what is sent, where that blocks.
     sharding
         What the holders of weights exchange for each microbatch.
     """
@@ -90,7 +90,7 @@ class _Stages:
         judged, layers = self.evaluation.stages[at], self._layers(at)
         ticks = self.evaluation.scale.time.ticks
         compute = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in layers)
-        transfer = times.receive + times.receive_gradient
+        transfer = times.transfers
         apart = compute + times.recompute + transfer + judged.sharding
         axes = self._axes(at, layers, judged.load - apart)
         return LoadParts(compute, times.recompute, **axes, transfer=transfer, sharding=judged.sharding)

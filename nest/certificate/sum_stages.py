@@ -156,7 +156,7 @@ class SumStages:
         """Return which stages there are that local side constraints admit."""
         filters, stages, start = self.tables.filters, self.choice.stages, self.starts[-position]
         by_stage = filters.stage(self.tables.variant, stages, position, self.run)
-        site = Site(position, np.full((1, 1), start), self.tables.width, self.placing.stride)
+        site = Site(position, np.full((1, 1), start), self.tables.width, self.placing.stride, self.placing.line)
         masks = [self.by_run, by_stage, filters.place(self.outer, self.run, site)]
         admitted: np.ndarray = np.logical_and.reduce([self.band.valid, *(mask for mask in masks if mask is not None)])
         return admitted

@@ -58,13 +58,21 @@ class Site:
     devices
         Of the stage.
     stride
-        Devices from one replica to the next.
+        Devices from one replica to the next, on the line.
+    line
+        The devices that are not left out around reserved ones.
     """
 
     position: int
     start: Ints
     devices: int
     stride: int
+    line: Line = EVERY
+
+    def blocks(self, replicas: int) -> Ints:
+        """Return the first devices in each of so many replicas: an axis behind those of ``start``."""
+        start = self.line.positions(np.asarray(self.start, dtype=np.int64))
+        return self.line.devices(start[..., None] + self.stride * np.arange(replicas, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

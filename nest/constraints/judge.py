@@ -68,7 +68,7 @@ def _refusals(problem: Problem, constraint: LocalConstraint, whole: Whole, at: i
     layers = f"layer {ids[0]!r}" if len(ids) == 1 else f"layers {ids[0]!r} to {ids[-1]!r}"
     run = Run(np.array([first], dtype=np.int64), np.array([end], dtype=np.int64))
     position, start, width = len(whole.runs) - at, whole.starts[at], whole.devices[at]
-    site = Site(position, np.array([start], dtype=np.int64), width, whole.stride)
+    site = Site(position, np.array([start], dtype=np.int64), width, whole.stride, whole.line)
     if not run_of(constraint, problem, outer.variant, run).all():
         yield f"stage {at} may not hold {layers}"
     elif not stage_of(constraint, problem, outer.variant, run, stages=outer.stages, position=position).all():

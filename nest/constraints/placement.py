@@ -24,7 +24,7 @@ from nest.constraints.layers import held
 from nest.errors import InvalidProblem
 from nest.graph import LayerId
 from nest.problem import Problem, Variant
-from nest.units import Ints, distinct
+from nest.units import Ints
 
 Grouping: TypeAlias = Literal["tensor", "context", "expert", "stage"]
 """Which devices belong together: those that share a layer's matrices, its sequence, its experts, or a stage."""
@@ -88,11 +88,10 @@ class WithinLevel(LocalConstraint):
         if self.what == "stage":
             unit = site.devices
         groups = _residues(-(-site.devices // unit), unit, size)
-        replicas = _residues(outer.replicas, site.stride, size)
-        offsets = distinct((groups[:, None] + replicas) % size)
-        start = np.asarray(site.start)[..., None]
-        inside = ((start + offsets) % size) + unit <= size
-        return _like(np.all(inside, axis=-1), run, site)
+        apart = outer.replicas if site.line.left_out else min(outer.replicas, size // gcd(site.stride, size))
+        starts = site.blocks(apart)[..., None] + groups
+        inside = (starts % size) + unit <= size
+        return _like(np.all(inside, axis=(-2, -1)), run, site)
 
     def _room(self, problem: Problem) -> int:
         return group_size(f"{self.kind}.level", problem, self.level)

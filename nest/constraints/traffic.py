@@ -142,7 +142,9 @@ def _synchronises(replicas: int, stride: int, apart: int) -> bool:
 def _synchronised(problem: Problem, whole: Whole, apart: int) -> Fraction:
     """Return the bytes of gradients that all replicas send and receive, where they are in different groups."""
     replicas = whole.outer.replicas
-    if not _synchronises(replicas, whole.stride, apart):
+    groups = whole.blocks(0) // apart if whole.line.left_out else None
+    apart_in_groups = _synchronises(replicas, whole.stride, apart) if groups is None else (groups != groups[0]).any()
+    if not apart_in_groups:
         return Fraction(0)
     layers = problem.graphs[whole.outer.variant].layers
     total = Fraction(0)

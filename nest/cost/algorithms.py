@@ -174,7 +174,7 @@ def direct(kind: Kind, _network: Network, spread: Spread) -> Run:
     """
     if kind is Kind.POINT_TO_POINT:
         level = spread.levels[-1]
-        return (Phase({level: 1}, (Load(level, 1.0),)),)
+        return (Phase({level: 1}, (Load(level, 1.0, use=Use.SINGLE),)),)
     if kind is not Kind.ALL_TO_ALL:
         return ()
     steps = {level: spread.peers(level) for level in spread.levels}

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -106,6 +106,22 @@ def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
     return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
+class Crossing(NamedTuple):
+    """What crosses a boundary between two stages, in seconds.
+
+    Parameters
+    ----------
+    received, gathered
+        To receive what comes, and to gather it behind the boundary.
+    sent
+        To send as much the other way; nothing where a stage goes on meanwhile.
+    """
+
+    received: Floats
+    gathered: Floats
+    sent: Floats
+
+
 class Exchanges:
     """Times on the network of a problem.
 
@@ -123,7 +139,9 @@ class Exchanges:
 
     def __init__(self, problem: Problem) -> None:
         self.cluster = problem.cluster
-        self.tax, self.splits_transfers = problem.training.overlap_tax, problem.training.splits_transfers
+        training = problem.training
+        self.tax, self.splits_transfers = training.overlap_tax, training.splits_transfers
+        self.blocking_sends = training.blocking_sends
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
         self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
@@ -165,16 +183,19 @@ class Exchanges:
         """Return the times of transfers between two devices that a level joins."""
         return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
 
-    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> tuple[Floats, Floats]:
-        """Return what it takes that so many bytes cross a boundary of a level, and to gather them behind it.
+    def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> Crossing:
+        """Return for how long a stage is busy with so many bytes that cross a boundary of a level, there and back.
 
         Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
         the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
         """
-        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
-            return self.hop_s(level, sizes), np.zeros_like(sizes)
-        group = self.spread(range(variant.tensor))
-        return self.hop_s(level, sizes / variant.tensor), self.seconds("all-gather", group, sizes)
+        none = np.zeros_like(sizes)
+        gathered = none
+        if self.splits_transfers and variant.tensor > 1 and not variant.sequence:
+            gathered = self.seconds("all-gather", self.spread(range(variant.tensor)), sizes)
+            sizes = sizes / variant.tensor
+        hop = self.hop_s(level, sizes)
+        return Crossing(hop, gathered, hop if self.blocking_sends else none)
 
     def ends_s(self, level: int, sizes: Floats) -> Floats:
         """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""

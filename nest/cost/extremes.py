@@ -68,7 +68,7 @@ class _Reach:
         if variant.width > self._fast[0].cluster.devices:  # has no plan, nor a tensor group to gather in
             return min(float(each.hop_s(level, sizes)[0]) for each in self._fast for level in levels)
         times = (each.crossing_s(variant, level, sizes) for each in self._fast for level in levels)
-        return min(float(there[0]) + float(gathered[0]) for there, gathered in times)
+        return min(sum(float(each[0]) for each in crossing) for crossing in times)
 
 
 def _of_levels(problem: Problem, graph: LayerGraph) -> Extremes:
@@ -104,6 +104,7 @@ def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     smallest, alive = min([edge.bytes for edge in graph.edges] or [0]), _most_alive(graph)
     load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
     load += 2 * reach.longest_s("all-gather", variant.tensor, alive) if training.splits_transfers else 0.0
+    load += 2 * reach.longest_s("ring", 2, alive) if training.blocking_sends else 0.0
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
     sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
     dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))

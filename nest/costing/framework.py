@@ -50,6 +50,8 @@ class Framework:
     scatter_gather
         Whether devices of one tensor-parallel group each send a part of what leaves a stage, and gather it behind the
         boundary (arXiv 2104.04473, section 4.1).
+    blocking_sends
+        Whether a stage waits until what it sends has arrived.
     loss_moved
         Bytes that the loss reads and writes for each logit, in the forward and in the backward pass: written step by
         step in fp32 it converts, finds the maximum, subtracts, exponentiates, sums and divides.
@@ -96,6 +98,7 @@ class Framework:
     sums_whole: bool = False
     hides_transfers: bool = False
     scatter_gather: bool = True
+    blocking_sends: bool = False
     loss_moved: tuple[float, float] = (34.0, 14.0)
     logit_bytes: float = 4.0
     logit_shared: float = 4.0

@@ -38,6 +38,7 @@ MEGATRON_DEEPSPEED = Framework(
     hides_tensor=False,
     hides_gradients=False,
     sums_whole=True,
+    blocking_sends=True,  # "blocking and must be paired" (deepspeed/runtime/pipe/schedule.py)
     layer_s=1.25e-3,
 )
 """Megatron-DeepSpeed of 2022, with the pipeline and checkpointing of DeepSpeed."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.constraints import Mask, Outer, Run, Site
+from nest.line import EVERY, Line
 from nest.tables import Band, GroupedBand, GroupedTables, VariantTables
 from nest.units import Ints
 
@@ -66,12 +67,12 @@ class StageMasks:
         """Return the stages that may have a role in a pipeline whose stages are all as wide as the variant."""
         return self.at(role, (role.position - 1) * self.width, role.stages * self.width)
 
-    def at(self, role: Role, start: int, stride: int) -> Mask | None:
+    def at(self, role: Role, start: int, stride: int, line: Line = EVERY) -> Mask | None:
         """Return the stages, as wide as the variant, that may have a role where replicas are a stride apart."""
         if not self.filters.by_place:
             return self.inner(role)
         outer = Outer(self.variant, role.stages, role.replicas)
-        site = Site(role.position, np.full((1, 1), start), self.width, stride)
+        site = Site(role.position, np.full((1, 1), start), self.width, stride, line)
         return _both([self.inner(role), self.filters.place(outer, self._run, site)])
 
     def placed(self, role: Role, places: Ints, degree: int, stride: int) -> Mask | None:

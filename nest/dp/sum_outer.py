@@ -337,7 +337,7 @@ def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
     found = []
     for number, arrangement in enumerate(bounds.problem.preset.arrangements):
         kept = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
-        found.append(_bounded(bounds, *(each[kept] for each in chosen), arrangement))
+        found.append(_bounded(bounds, (chosen[0][kept], chosen[1][kept], chosen[2][kept]), arrangement))
     return found
 
 
@@ -352,11 +352,12 @@ def sum_choices(bounds: SumBounds, within: SumRange) -> SumChoices:
         outers = (Outer(tables.variant, within.stages, int(each)) for each in numbers.replicas[places])
         kept &= np.array([tables.filters.outer(outer) for outer in outers], dtype=bool)
     places = places[kept]
-    return _bounded(bounds, np.full_like(places, within.stages), places, places, within.arrangement)
+    return _bounded(bounds, (np.full_like(places, within.stages), places, places), within.arrangement)
 
 
-def _bounded(bounds: SumBounds, stages: Ints, first: Ints, last: Ints, arrangement: Arrangement) -> SumChoices:
-    """Return ranges, given by the places of their numbers of replicas, with their bounds."""
+def _bounded(bounds: SumBounds, chosen: tuple[Ints, Ints, Ints], arrangement: Arrangement) -> SumChoices:
+    """Return ranges with their bounds, given by stages and the places of the fewest and the most replicas."""
+    stages, first, last = chosen
     fewest, most = bounds.numbers.replicas[first], bounds.numbers.replicas[last]
     further = -(-bounds.tables.microbatches // fewest) - 1
     least = _first_bounds(bounds, stages, (fewest, most), arrangement)

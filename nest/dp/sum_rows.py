@@ -21,6 +21,7 @@ import numpy as np
 from nest.dp.masks import Role, StageMasks
 from nest.dp.sum_cuts import Cuts, cuts_of
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.tables import Ends, GroupedBand
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -57,12 +58,12 @@ class Holding(NamedTuple):
     ----------
     options
         How a stage may shard.
-    stride
-        Devices from replica to replica.
+    placing
+        Where their blocks are.
     """
 
     options: tuple[Option, ...]
-    stride: int
+    placing: Placing
 
 
 class Turn(NamedTuple):
@@ -180,7 +181,7 @@ class SumRows:
 
     def __init__(self, bands: Bands, steps: tuple[Step, ...], holding: Holding, watch: Watch) -> None:
         self.steps, self.watch, self.depth = steps, watch, bands.depth
-        self.options, self.stride = holding
+        self.options, self.placing = holding
         self.most_sync = NEVER - 1
         self._kept = {ends: _Kept(*bands.at(ends)) for ends in {step.holds for step in steps}}
         self._stages: dict[Step, StageTables] = {}
@@ -202,7 +203,7 @@ class SumRows:
         band, shape = kept.band, kept.band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        admitted = kept.masks.at(step.role, step.start, self.stride)
+        admitted = kept.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
         allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step)):

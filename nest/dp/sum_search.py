@@ -192,7 +192,7 @@ class _Prepared:
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
-        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing.stride)
+        holding = Holding(tables.options(choice.replicas, choice.stages), self.placing)
         return SumRows(self.engine.bands(depth), steps, holding, self.engine.watch)
 
     def _value(self, path: Path) -> int:

@@ -56,6 +56,27 @@ class Groups(NamedTuple):
     across: frozenset[Spread]
 
 
+class Hop(NamedTuple):
+    """What crosses a boundary of a stage for one microbatch, an activation one way and a gradient the other.
+
+    Parameters
+    ----------
+    received, sent
+        Ticks that the stage is busy with what comes, and with what goes.
+    level
+        At which the two devices share a group.
+    """
+
+    received: int
+    sent: int
+    level: int
+
+    @property
+    def busy(self) -> int:
+        """Ticks of both."""
+        return self.received + self.sent
+
+
 class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
@@ -82,7 +103,7 @@ class _Walk:
         return self.plan.starts(at)
 
     def places(self, blocks: Ints) -> Ints:
-        """Return where blocks are in the smallest groups that hold them whole: where that is alike, all inside them is."""
+        """Return where blocks are in the smallest groups that hold them whole: all inside depends on no more."""
         cluster = self.problem.cluster
         levels = cluster.spans(blocks, blocks + self.plan.variant.width - 1)
         places: Ints = blocks % np.array(cluster.group_sizes, dtype=np.int64)[levels]
@@ -182,14 +203,20 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        receive, gradient = self._hops(self.at - 1), self._hops(self.at)
+        before, behind = self._hops(self.at - 1), self._hops(self.at)
         sharding, sync, step = self._sharding(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
         places = self.walk.places(blocks).tolist()
         passes = {place: self._passes(place) for place in set(places)}
         rows = [
-            (there[0] + passes[place][0], back[0] + passes[place][1], there[1], back[1], block)
-            for there, back, place, block in zip(receive, gradient, places, blocks.tolist(), strict=True)
+            (
+                there.received + passes[place][0] + back.sent,
+                back.received + passes[place][1] + there.sent,
+                there.level,
+                back.level,
+                block,
+            )
+            for there, back, place, block in zip(before, behind, places, blocks.tolist(), strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
@@ -200,15 +227,18 @@ class _Stage:
         memory, stepping = self._memory()
         return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
 
-    def _hops(self, boundary: int) -> list[tuple[int, int]]:
-        """Return ticks and level of the transfer across a boundary for each replica, in its slowest pair of devices."""
+    def _hops(self, boundary: int) -> list[Hop]:
+        """Return the transfers across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
-            return [(0, 0)] * walk.plan.replicas
+            return [Hop(0, 0, 0)] * walk.plan.replicas
         levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
-        crossing = {each: walk.exchanges.crossing_s(variant, each, size) for each in set(levels.ravel().tolist())}
-        ticks = {each: sum(map(walk.ticks, times)) for each, times in crossing.items()}
-        return [max((ticks[each], each) for each in row) for row in levels.tolist()]
+        hops = {}
+        for level in set(levels.ravel().tolist()):
+            crossing = walk.exchanges.crossing_s(variant, level, size)
+            received = walk.ticks(crossing.received) + walk.ticks(crossing.gathered)
+            hops[level] = Hop(received, walk.ticks(crossing.sent), level)
+        return [max((hops[level] for level in row), key=lambda hop: (hop.busy, hop)) for row in levels.tolist()]
 
     def _passes(self, block: int) -> tuple[int, int]:
         """Return the ticks of the forward and the backward pass in a block, transfers apart."""

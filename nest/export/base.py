@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
+
+import numpy as np
 
 from nest.constraints import Outer
 from nest.errors import InvalidPlan
@@ -15,10 +18,23 @@ from nest.export.numbers import ModelNumbers, numbers_of
 from nest.plan import Plan
 from nest.problem import Problem, Recompute
 from nest.runs import Run
+from nest.units import Ints
 
 
 class Inexpressible(InvalidPlan):
     """A plan that a framework cannot run as it is: names the stage or width, its value, and what to do."""
+
+
+def _numbered(name: str, numbers: list[int]) -> str:
+    """Return a name with ascending numbers, as in ``nodes 0, 2 to 7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    shown = ", ".join(" to ".join(map(str, run)) for run in runs)
+    return f"{name}{'' if len(numbers) == 1 else 's'} {shown}"
 
 
 APPROXIMATE = "give --approximate for the nearest plan that it runs"
@@ -97,6 +113,24 @@ class Assignment:
     def nodes(self) -> int:
         """Nodes of the job, the last of which may be used in part."""
         return -(-self.world // self.node)
+
+    @cached_property
+    def places(self) -> Ints:
+        """Devices of the ranks, ascending."""
+        plan = self.plan
+        blocks = [plan.starts(at)[:, None] + np.arange(stage.devices) for at, stage in enumerate(plan.stages)]
+        return np.sort(np.concatenate([each.ravel() for each in blocks]))
+
+    @property
+    def standing(self) -> Iterator[str]:
+        """Yield where to start the ranks, where this is not on the first nodes of the cluster, and all of each."""
+        size = self.run.hardware.cluster.group_sizes[0]
+        nodes = dict.fromkeys((self.places // size).tolist())
+        if list(nodes) != list(range(len(nodes))):
+            yield f"start it on {_numbered('node', list(nodes))}, in this order, counted from 0"
+        inside = (self.places % size).tolist()
+        if len(nodes) == 1 and inside != list(range(len(inside))):
+            yield f"start it with CUDA_VISIBLE_DEVICES={','.join(map(str, inside))}"
 
     @property
     def microbatches(self) -> int:
@@ -190,6 +224,7 @@ class Framework(ABC):
     def require(self, given: Assignment) -> None:
         """Raise `Inexpressible`, naming the first stage or width, where the framework cannot run the plan."""
         require_order(given.plan, self.title)
+        require_whole_nodes(given, self.title)
         faults = self.faults(given.run, given.model, given.outer)
         zero, degree = same_sharding(given.plan, self.title)
         faults += self.zero_faults(zero, given.outer)
@@ -200,22 +235,36 @@ class Framework(ABC):
 
 
 def require_order(plan: Plan, title: str) -> None:
-    """Refuse plans whose devices are not in the order of ranks that frameworks have: pipeline outermost.
+    """Refuse plans whose devices are not in the order of ranks that frameworks have: pipeline outermost, without gaps.
 
-    Ranks count up in tensor, context, expert and data parallel, then from stage to stage.
+    Ranks count up in tensor, context, expert and data parallel, then from stage to stage. Devices that a plan leaves
+    out around reserved ones have no rank.
     """
-    width, replicas = plan.variant.width, plan.replicas
+    width, replicas, line = plan.variant.width, plan.replicas, plan.line
     for at, stage in enumerate(plan.stages):
         where = f"stage {at}"
         if stage.devices != width:
             what = f"{stage.devices} devices in a replica, where the widths make {width}: sharded inside the stage"
             raise Inexpressible(where, what, APPROXIMATE)
-        if stage.first_device != at * width * replicas:
-            what = f"begins at device {stage.first_device} ({plan.arrangement}), in {title} at {at * width * replicas}"
+        if line.position(stage.first_device) != at * width * replicas:
+            due = int(line.devices(np.array(at * width * replicas)))
+            what = f"begins at device {stage.first_device} ({plan.arrangement}), in {title} at {due}"
             raise Inexpressible(where, what, APPROXIMATE)
     if replicas > 1 and plan.replica_stride != width:
         what = f"{plan.replica_stride} devices from one replica to the next, in {title} {width}"
         raise Inexpressible("replica_stride", what, APPROXIMATE)
+
+
+def require_whole_nodes(given: Assignment, title: str) -> None:
+    """Refuse plans that leave out some devices of a node, and use several nodes: launchers start as many on each."""
+    size = given.run.hardware.cluster.group_sizes[0]
+    counts = Counter((given.places // size).tolist())
+    part = next((node for node, count in counts.items() if count < size), None)
+    if given.plan.line.left_out and len(counts) > 1 and part is not None:
+        what = f"{counts[part]} of the {size} devices of node {part}: {title} is started on whole nodes"
+        first, last = part * size, (part + 1) * size - 1
+        remedy = f"leave the whole node out (--set down={first}..{last}), or {APPROXIMATE}"
+        raise Inexpressible("devices", what, remedy)
 
 
 def same_sharding(plan: Plan, title: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nest.errors import InvalidPlan
 from nest.evaluate import evaluate
@@ -81,7 +81,7 @@ def exported(given: Assignment, framework: Framework) -> Export:
     export = framework.write(given)
     for rule in framework.broken(export.text, given.world):
         raise InvalidPlan(framework.name, f"{framework.title} would refuse what was written: {rule}", "please report")
-    return export
+    return replace(export, notes=(*given.standing, *export.notes))
 
 
 def _judged(found: SelfContained, plan: Plan) -> Assignment:

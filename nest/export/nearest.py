@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -54,9 +54,21 @@ class RunsOn(LocalConstraint):
         return any(zero == 0 or len(fitting) > 1 for zero in types)
 
     def admits_place(self, problem: Problem, outer: Outer, run: Layers, site: Site) -> Mask:  # noqa: ARG002 - a hook
-        """Return all where the replicas of a stage are neighbours, none otherwise."""
-        fits = outer.replicas == 1 or outer.stages == 1 or site.stride == outer.variant.width
-        return np.full(np.broadcast(run.first, run.end, site.start).shape, fits)
+        """Return stages that begin where the ranks before them end, if their replicas are neighbours."""
+        width, before = outer.variant.width, outer.stages - site.position
+        due = site.line.devices(np.array(before * width * outer.replicas))
+        fits = (site.start == due) & (outer.replicas == 1 or site.stride == width)
+        return np.broadcast_to(fits, np.broadcast(run.first, run.end, site.start).shape)
+
+    def reserves(self, problem: Problem) -> Collection[int]:
+        """Return the nodes that have a device which other constraints reserve: launchers start on whole nodes.
+
+        On a cluster of one node they may be started on some of its devices.
+        """
+        node, devices = problem.cluster.group_sizes[0], problem.cluster.devices
+        others = (each for each in problem.constraints if isinstance(each, LocalConstraint) and each is not self)
+        down = {device // node for each in others for device in each.reserves(problem)} if devices > node else ()
+        return [device for at in sorted(down) for device in range(at * node, min((at + 1) * node, devices))]
 
 
 def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:

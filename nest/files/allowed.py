@@ -16,6 +16,8 @@ RANGES_ADVICE = "whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included
 ADVICE = f'{RANGES_ADVICE}, or "any"'
 ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
 
+DEVICES_ADVICE = "devices from 0 on, as in 7 or 8..15,40, or none"
+
 RECOMPUTE_ADVICE = '"any", or kinds among "none", "selective" and "full"'
 
 EVERY_ZERO = frozenset({0, 1, 2, 3})
@@ -45,6 +47,13 @@ def parse_zero(text: str) -> frozenset[int]:
     for part in text.split(","):
         values.update(_part(part.strip(), least=0, most=3))
     return frozenset(values)
+
+
+def parse_devices(text: str) -> frozenset[int]:
+    """Return the devices that a text names, from 0 on; raises `ValueError` like `parse_allowed`."""
+    if text == "none":
+        return frozenset()
+    return frozenset(device for part in text.split(",") for device in _part(part.strip(), least=0))
 
 
 def parse_recompute(text: str) -> frozenset[Recompute] | None:

@@ -70,6 +70,7 @@ def _training(table: TrainingTable) -> Training:
         holds_gathered=table.holds_gathered,
         sums_whole=table.sums_whole,
         splits_transfers=table.splits_transfers,
+        blocking_sends=table.blocking_sends,
         overlap_tax=table.overlap_tax,
         step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,

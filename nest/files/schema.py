@@ -135,6 +135,7 @@ class TrainingTable(Table):
     holds_gathered: Switch = False
     sums_whole: Switch = False
     splits_transfers: Switch = False
+    blocking_sends: Switch = False
     overlap_tax: Part = 0.0
     step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0

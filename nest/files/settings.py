@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from nest.constraints import ReservedDevices
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, ZERO_ADVICE, parse_allowed, parse_recompute, parse_zero
+from nest.files.allowed import (
+    ADVICE,
+    DEVICES_ADVICE,
+    ZERO_ADVICE,
+    parse_allowed,
+    parse_devices,
+    parse_recompute,
+    parse_zero,
+)
 from nest.files.words import meant, show
 from nest.problem import Problem
+
+DOWN = "down"
+"""What is no choice of the problem, but may be set as if it was: devices that no plan may take."""
 
 
 def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
@@ -17,7 +30,7 @@ def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
     ----------
     settings
         Such as ``zero=none``, ``tensor=1,2``, ``stages=8..16`` (both ends included), ``recompute=full``,
-        ``sequence=true``; ``any`` frees a choice.
+        ``sequence=true``; ``any`` frees a choice. ``down=8..15,40`` reserves devices, in the place of those that were.
 
     Raises
     ------
@@ -25,8 +38,10 @@ def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
         Naming the setting, what is wrong with it, and what would be right.
     """
     changes = dict(map(_change, settings))
+    down: Any = changes.pop(DOWN, None)
     try:
-        return problem.with_choices(**changes)
+        changed = problem.with_choices(**changes)
+        return changed if down is None else _without(changed, down)
     except InvalidProblem as fault:
         raise InvalidProblem(f"--set {' '.join(settings)}", fault.problem, fault.remedy) from None
 
@@ -45,18 +60,27 @@ def parse_price(text: str) -> float | None:
         raise ValueError(f"{show(text)} is no price") from None
 
 
+def _without(problem: Problem, down: frozenset[int]) -> Problem:
+    """Return a problem with some devices reserved, and no others."""
+    kept = [each for each in problem.constraints if not isinstance(each, ReservedDevices)]
+    if not down:
+        return problem.with_constraints(*kept)
+    reserved = ReservedDevices(sorted(down))
+    reserved.check(problem)
+    return problem.with_constraints(*kept, reserved)
+
+
 def _change(setting: str) -> tuple[str, object]:
     """Return the choice that a setting names, and its value."""
     name, equals, text = (part.strip() for part in setting.partition("="))
     if not equals:
         raise InvalidProblem(f"--set {setting}".rstrip(), "no KEY=VALUE", "write it as in zero=none or tensor=1,2")
-    if name not in PARSERS:
+    known = {**PARSERS, DOWN: (parse_devices, DEVICES_ADVICE)}
+    if name not in known:
         raise InvalidProblem(
-            f"--set {setting}",
-            f"{show(name)} is no choice",
-            meant(name, PARSERS, f"the choices are {', '.join(PARSERS)}"),
+            f"--set {setting}", f"{show(name)} is no choice", meant(name, known, f"the choices are {', '.join(known)}")
         )
-    parse, advice = PARSERS[name]
+    parse, advice = known[name]
     try:
         return name, parse(text)
     except (ValueError, KeyError) as fault:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 
 from nest.breakdown import LoadParts, MemoryParts
+from nest.constraints import Filters
 from nest.report.figures import PricedPlan
-from nest.report.format import duration, percent, share, size
+from nest.report.format import duration, number_range, number_ranges, percent, share, size
 from nest.report.layout import Column, ruled_table
 from nest.report.stage_table import groups, stage_name
 
@@ -100,3 +101,13 @@ def _fullest(priced: PricedPlan, group: range) -> int:
 
 def _time(priced: PricedPlan, ticks: int) -> str:
     return duration(priced.seconds(ticks), aligned=True) if ticks else "-"
+
+
+def left_out_text(priced: PricedPlan) -> str:
+    """Say around which reserved devices a plan stands, and what it leaves out for them; nothing if nothing."""
+    ranges = priced.plan.line.left_out
+    if not ranges:
+        return ""
+    reserved = number_ranges(sorted(Filters(priced.problem).reserved))
+    out = ", ".join(number_range(first, end - 1) for first, end in ranges)
+    return f"stands around reserved {reserved}: leaves out {out}"

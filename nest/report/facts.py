@@ -84,6 +84,7 @@ def _training(training: Training) -> dict[str, object]:
         "holds_gathered",
         "sums_whole",
         "splits_transfers",
+        "blocking_sends",
         "overlap_tax",
         "step_s_per_byte",
         "overhead_bytes",

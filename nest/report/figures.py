@@ -138,6 +138,11 @@ class PricedPlan:
         return sizes.index(max(sizes)), max(sizes)
 
     @property
+    def devices_idle(self) -> int:
+        """Devices in use that do nothing, so that stages or replicas behind them begin with a group of the network."""
+        return self.devices_used - self.plan.replicas * sum(stage.devices for stage in self.plan.stages)
+
+    @property
     def devices_used(self) -> int:
         """Devices from the first of the cluster to the last that the plan occupies."""
         return self.plan.used_devices

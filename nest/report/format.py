@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from math import ceil, floor
 
@@ -75,6 +75,15 @@ def layer_range(ids: Sequence[LayerId]) -> str:
 def number_range(first: int, last: int) -> str:
     """Return a range of whole numbers, as in ``0-3``."""
     return str(first) if first == last else f"{first}-{last}"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ascending whole numbers by ranges, as in ``0-3, 7``."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        first = runs.pop()[0] if runs and runs[-1][1] + 1 == number else number
+        runs.append((first, number))
+    return ", ".join(number_range(*run) for run in runs)
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.report.details import SPENT_NAMES, load_table, memory_table, spent_text
+from nest.report.details import SPENT_NAMES, left_out_text, load_table, memory_table, spent_text
 from nest.report.figures import PricedPlan
 from nest.report.format import (
     count,
@@ -214,9 +214,8 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
     summary.add("Plan", f"{widths(plan.variant)}, {stages}, {replicas}")
     summary.add("Plan", "; ".join(alike(priced).values()))
-    used, devices = priced.devices_used, problem.cluster.devices
-    apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
-    summary.add("Devices", f"{count(used)} of {count(devices)} ({percent(used, devices)}){apart}")
+    summary.add("Devices", _devices(priced))
+    summary.add("Devices", left_out_text(priced))
     summary.add("Network", technologies_text(problem.cluster, plan))
     (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
@@ -234,6 +233,14 @@ def _tables(priced: PricedPlan, shown: Shown) -> Iterator[RenderableType]:
         yield runners_table(priced, shown.runners)
         if not all(each.proven for each in shown.runners):
             yield UNPROVEN
+
+
+def _devices(priced: PricedPlan) -> str:
+    """Say how many devices are in use, and how replicas stand on them."""
+    plan, used, devices = priced.plan, priced.devices_used, priced.problem.cluster.devices
+    idle = f", {count(priced.devices_idle)} of these idle" if priced.devices_idle else ""
+    apart = f", replicas {count(plan.replica_stride)} apart" if plan.replicas > 1 else ""
+    return f"{count(used)} of {count(devices)} ({percent(used, devices)}){idle}{apart}"
 
 
 def _limit(priced: PricedPlan) -> str:

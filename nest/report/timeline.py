@@ -10,9 +10,9 @@ from nest.simulate import Event, Run
 from nest.units import TimeScale
 
 LEGEND = """Digits: forward, letters: backward, of microbatches that end in 0 (a) to 9 (j);
--: receives, r: recomputes, +: gradients of weights, .: idle"""
+-: receives or sends, r: recomputes, +: gradients of weights, .: idle"""
 
-_MARKS = {"receive": "-", "recompute": "r", "weight": "+"}
+_MARKS = {"receive": "-", "send": "-", "recompute": "r", "weight": "+"}
 
 _COLUMNS_PER_LOAD = 6
 """Where a microbatch would get fewer columns on the slowest stage, only the two ends of the run are drawn."""

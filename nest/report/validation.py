@@ -117,7 +117,7 @@ def _orders(comparisons: Sequence[Comparison]) -> Iterator[str]:
     for name, order in found.items():
         pairs = f"{order.right} of {order.apart} pairs apart in order" if order.apart else "no pair apart"
         rows = f"{order.rows} rows within {100 * order.spread:.0f} %"
-        yield f"{name}: rank correlation {order.correlation:.2f}, {rows}, {pairs}"
+        yield f"{name}: rank correlation {order.correlation:.2f}, {order.attainable:.2f} if exact, {rows}, {pairs}"
 
 
 def _rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:

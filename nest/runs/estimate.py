@@ -63,7 +63,8 @@ class _Estimated:
         times = [self._time(at, each) for at, each in enumerate(parts)]
         if self.layout.virtual == 1:
             return times
-        return chunked_times(times, self.evaluation.scale.time.seconds(self.pipeline.wrap), self.layout.virtual)
+        wrap = self.evaluation.scale.time.seconds(self.pipeline.wrap + self.pipeline.wrap_send)
+        return chunked_times(times, wrap, self.layout.virtual)
 
     def _time(self, at: int, parts: LoadParts) -> StageTime:
         seconds, stage = self.evaluation.scale.time.seconds, self.pipeline.stages[at]
@@ -71,7 +72,7 @@ class _Estimated:
             forward=seconds(stage.forward),
             backward=seconds(stage.backward),
             repeated=seconds(stage.recompute),
-            transfer=seconds(stage.receive + stage.receive_gradient),
+            transfer=seconds(stage.transfers),
             exposed=seconds(parts.tensor + parts.context + parts.expert + parts.sharding),
         )
 

@@ -53,6 +53,7 @@ def training_of(run: Trained) -> Training:
         holds_gathered=True,
         sums_whole=run.framework.sums_whole,
         splits_transfers=run.framework.scatter_gather,
+        blocking_sends=run.framework.blocking_sends,
         overlap_tax=OVERLAP_TAX,
         step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
         overhead_bytes=run.reserve_bytes,

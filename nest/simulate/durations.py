@@ -11,8 +11,10 @@ from nest.simulate.pipeline import Pipeline
 Beside: TypeAlias = Literal["activation", "gradient"]
 """What is on its way to a stage that works on meanwhile."""
 
-EventKind: TypeAlias = Literal["receive", "forward", "recompute", "backward", "weight", "activation", "gradient"]
-"""``receive`` keeps the stage busy; activations and gradients are beside its work."""
+EventKind: TypeAlias = Literal[
+    "receive", "forward", "recompute", "backward", "weight", "send", "activation", "gradient"
+]
+"""``receive`` and ``send`` keep the stage busy; activations and gradients are beside its work."""
 
 Parts: TypeAlias = tuple[tuple[EventKind, int], ...]
 """What a pass consists of, in order, with ticks."""
@@ -67,7 +69,11 @@ class Durations:
 
     def _forward(self, at: int, chunk: int) -> Parts:
         forward = self._share(self.pipeline.stages[at].forward, chunk)
-        return ("receive", self._receive("forward", at, chunk)), ("forward", forward)
+        return (
+            ("receive", self._receive("forward", at, chunk)),
+            ("forward", forward),
+            ("send", self._send("forward", at, chunk)),
+        )
 
     def _backward(self, at: int, chunk: int) -> Parts:
         stage = self.pipeline.stages[at]
@@ -76,6 +82,7 @@ class Durations:
             ("receive", self._receive("backward", at, chunk)),
             ("recompute", self._share(stage.recompute, chunk)),
             ("backward", self._share(own, chunk)),
+            ("send", self._send("backward", at, chunk)),
         )
 
     def _weight(self, at: int, chunk: int) -> Parts:
@@ -87,6 +94,16 @@ class Durations:
 
     def _receive(self, kind: PassKind, at: int, chunk: int) -> int:
         return 0 if self.pipeline.overlapped else self._transfer(kind, chunk * self.stages + at)
+
+    def _send(self, kind: PassKind, at: int, chunk: int) -> int:
+        """Return for how long a stage is busy with sending what a pass has made."""
+        stage, last = self.pipeline.stages[at], self.chunks * self.stages - 1
+        place = chunk * self.stages + at
+        if self.pipeline.overlapped or self.stages == 1 or place == (last if kind == "forward" else 0):
+            return 0
+        if kind == "forward":
+            return stage.send if at + 1 < self.stages else self.pipeline.wrap_send
+        return stage.send_gradient if at > 0 else self.pipeline.wrap_send
 
     def _transfer(self, kind: PassKind, target: int) -> int:
         chunk, at = divmod(target, self.stages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -61,8 +62,8 @@ def pipeline_of(
     graph = problem.graphs[plan.variant]
     stages = tuple(_Judged(problem, plan, graph, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else 0
-    return Pipeline(stages, microbatches, wrap, overlapped)
+    wrap, wrap_send = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else (0, 0)
+    return Pipeline(stages, microbatches, wrap, overlapped, wrap_send)
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -93,14 +94,17 @@ class _Judged:
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         receive, gradient = self._transfers(recompute)
-        layers = self.figures.backward - gradient - recompute
+        send, sent_gradient = self._sends()
+        layers = self.figures.backward - gradient - sent_gradient - recompute
         return StageTimes(
-            forward=self.figures.forward - receive + gathered,
+            forward=self.figures.forward - receive - send + gathered,
             backward=layers + self.figures.sharding - gathered,
             weight=int(layers * Fraction(weight_share)) + scattered,
             recompute=recompute,
             receive=receive,
             receive_gradient=gradient,
+            send=send,
+            send_gradient=sent_gradient,
         )
 
     def _ticks(self, name: str) -> int:
@@ -122,11 +126,24 @@ class _Judged:
         if self.problem.preset.transfers == "edges":
             waits = self.figures.forward - self._ticks("forward_s")
             return waits, self.figures.backward - recompute - self._ticks("backward_s")
-        levels, last = self.figures.levels, self.at + 1 == len(self.plan.stages)
-        receive = self._hop(levels.entry, self.at - 1) if self.at > 0 else 0
-        return receive, 0 if last else self._hop(levels.exit, self.at)
+        return self._before[0], self._behind[0]
 
-    def _hop(self, level: int, boundary: int) -> int:
+    def _sends(self) -> tuple[int, int]:
+        """Return for how long the stage is busy with what it sends, forward and backward."""
+        return (0, 0) if self.problem.preset.transfers == "edges" else (self._behind[1], self._before[1])
+
+    @cached_property
+    def _before(self) -> tuple[int, int]:
+        """What the stage receives from the one before it, and sends to it."""
+        return self._hop(self.figures.levels.entry, self.at - 1) if self.at > 0 else (0, 0)
+
+    @cached_property
+    def _behind(self) -> tuple[int, int]:
+        """What the stage receives from the one after it, and sends to it."""
+        last = self.at + 1 == len(self.plan.stages)
+        return (0, 0) if last else self._hop(self.figures.levels.exit, self.at)
+
+    def _hop(self, level: int, boundary: int) -> tuple[int, int]:
         size = float(sum(_alive(self.graph, self.plan, boundary)))
         return _hop(self.problem, self.plan, self.evaluation, level, size)
 
@@ -157,12 +174,14 @@ def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> int:
+def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> tuple[int, int]:
+    """Return for how long a stage is busy with receiving so many bytes, and with sending as many."""
     times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
-    return sum(evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
+    received, gathered, sent = (evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
+    return received + gathered, sent
 
 
-def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> int:
+def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> tuple[int, int]:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
     boundaries = range(len(plan.stages) - 1)
     levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
@@ -171,4 +190,4 @@ def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluatio
         return max(_hop(problem, plan, evaluation, level, size) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = evaluation.scale.time.ticks
-    return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels)
+    return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels), 0

@@ -21,6 +21,8 @@ class StageTimes:
         Before the backward pass.
     receive, receive_gradient
         Transfers from the stage before and from the stage after; none for the first and the last stage.
+    send, send_gradient
+        Transfers to the stage after and to the stage before, where they keep the stage busy as well.
     """
 
     forward: int
@@ -29,6 +31,8 @@ class StageTimes:
     recompute: int = 0
     receive: int = 0
     receive_gradient: int = 0
+    send: int = 0
+    send_gradient: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -39,13 +43,18 @@ class StageTimes:
 
     @property
     def forward_pass(self) -> int:
-        """Ticks that the forward pass keeps the stage busy while it receives, too."""
-        return self.receive + self.forward
+        """Ticks that the forward pass keeps the stage busy, with what it receives and sends."""
+        return self.receive + self.forward + self.send
 
     @property
     def backward_pass(self) -> int:
-        """Ticks that the backward pass keeps the stage busy while it receives, too."""
-        return self.receive_gradient + self.recompute + self.backward
+        """Ticks that the backward pass keeps the stage busy, with what it receives and sends."""
+        return self.receive_gradient + self.recompute + self.backward + self.send_gradient
+
+    @property
+    def transfers(self) -> int:
+        """Ticks that the stage is busy with what it receives and sends."""
+        return self.receive + self.receive_gradient + self.send + self.send_gradient
 
     @property
     def load(self) -> int:
@@ -66,24 +75,29 @@ class Pipeline:
     wrap
         Ticks of a transfer between the last stage and the first, which only chunks need.
     overlapped
-        Whether a transfer leaves the stage that receives free for other work. Then one transfer at a time passes over
-        each connection and direction; otherwise the stage is busy while it receives.
+        Whether a transfer leaves both ends free for other work. Then one transfer at a time passes over each connection
+        and direction; otherwise a stage is busy while it receives, and while it sends if that takes it any time.
+    wrap_send
+        For how long the transfer that only chunks need keeps the stage busy that sends it.
     """
 
     stages: tuple[StageTimes, ...]
     microbatches: int
     wrap: int = 0
     overlapped: bool = False
+    wrap_send: int = 0
 
     def __post_init__(self) -> None:
         if not self.stages:
             raise InvalidProblem("stages", "there is none", "give at least one")
         if self.microbatches < 1:
             raise InvalidProblem("microbatches", f"{self.microbatches}", "give at least one")
-        if self.wrap < 0:
-            raise InvalidProblem("wrap", f"{self.wrap} ticks", "no time is below 0")
+        if self.wrap < 0 or self.wrap_send < 0:
+            raise InvalidProblem("wrap", f"{min(self.wrap, self.wrap_send)} ticks", "no time is below 0")
         if self.stages[0].receive or self.stages[-1].receive_gradient:
             raise InvalidProblem("receive", "the ends of the pipeline receive", "only what lies between stages is sent")
+        if self.stages[-1].send or self.stages[0].send_gradient:
+            raise InvalidProblem("send", "the ends of the pipeline send", "only what lies between stages is sent")
 
     @property
     def loads(self) -> tuple[int, ...]:

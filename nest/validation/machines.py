@@ -21,16 +21,19 @@ H100_500W = Device(
 )
 
 
-def jean_zay(devices: int, share: float) -> Hardware:
+def jean_zay(devices: int, *, bound: bool) -> Hardware:
     """Return nodes of 8 A100 with 4 Omni-Path links.
 
     Parameters
     ----------
-    share
-        Of the links' bandwidth that sums of gradients reach: a third, and a fifth before devices and network cards were
-        bound to the right CPUs. Fitted on the rows that say so.
+    bound
+        Whether devices and network cards are bound to the right CPUs. If not, whatever they send gets a fifth of the
+        links' bandwidth, fitted on the row that says so.
     """
-    return _nodes(device_named("a100-80gb"), devices, 300e9, 6.25e9, 1 / share)
+    device, within = device_named("a100-80gb"), Tier("nvswitch", 8, 300e9, NVLINK_S)
+    if bound:
+        return _stacked(device, devices, (within, Tier("fabric", 0, 6.25e9, NETWORK_S, link="omni-path")))
+    return _stacked(device, devices, (within, Tier("fabric", 0, 6.25e9, NETWORK_S, oversubscription=5)))
 
 
 def roce(device: Device, devices: int) -> Hardware:
@@ -43,11 +46,8 @@ def grand_teton(devices: int) -> Hardware:
     return _nodes(H100_500W, devices, 450e9, 50e9)
 
 
-def _nodes(device: Device, devices: int, within: float, between: float, oversubscription: float = 1.0) -> Hardware:
-    tiers = (
-        Tier("nvswitch", 8, within, NVLINK_S),
-        Tier("fabric", 0, between, NETWORK_S, oversubscription=oversubscription),
-    )
+def _nodes(device: Device, devices: int, within: float, between: float) -> Hardware:
+    tiers = Tier("nvswitch", 8, within, NVLINK_S), Tier("fabric", 0, between, NETWORK_S)
     return _stacked(device, devices, tiers)
 
 

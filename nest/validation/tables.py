@@ -129,7 +129,7 @@ def _bloom(row: Row) -> Case:
         row["section"],
         _fitted(row),
         models.gpt(layers, hidden, heads, 250880),
-        machines.jean_zay(t * stages * data, 1 / 3 if row["date"] >= BINDING_FIXED else 1 / 5),
+        machines.jean_zay(t * stages * data, bound=row["date"] >= BINDING_FIXED),
         Setting(
             2048,
             microbatch,
@@ -137,7 +137,7 @@ def _bloom(row: Row) -> Case:
             flash=False,
             framework=MEGATRON_DEEPSPEED_BF16 if rebalanced else MEGATRON_DEEPSPEED,
         ),
-        Layout(batch, data, stages, zero=1, layers=_with_ends(layers, stages), recompute="full"),
+        Layout(batch, data, stages, zero=1, layers=_split(layers, stages), recompute="full"),
         BF16_OPTIMIZER if rebalanced else FP16_OPTIMIZER,
         float(row["seconds"]) if row["seconds"] else None,
         (int(memory) * GB,) if memory.isdecimal() else (),
@@ -145,10 +145,18 @@ def _bloom(row: Row) -> Case:
     )
 
 
-def _with_ends(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage where embedding and head count as one each; empty where layers alone divide."""
-    each = (layers + 2) // stages
-    return (each - 1, *(each,) * (stages - 2), each - 1) if layers % stages and (layers + 2) % stages == 0 else ()
+def _split(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage: embedding and head count as one each where layers alone do not divide.
+
+    Where neither divides, the last stage has what is left: "the last stage has 1 block, while the rest have 7".
+    """
+    if layers % stages == 0:
+        return ()
+    each, left = divmod(layers + 2, stages)
+    if not left:
+        return (each - 1, *(each,) * (stages - 2), each - 1)
+    most = -(-layers // stages)
+    return (*(most,) * (stages - 1), layers - most * (stages - 1))
 
 
 def _b200(row: Row) -> Case:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nest.certify import Finding
+from nest.report.details import left_out_text
 from nest.report.format import count, counted, duration, percent, share, size, widths
 from nest.report.page.bars import LOADS, SPENT, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
@@ -76,6 +77,7 @@ def _binding(report: Reported) -> Iterator[Html]:
         "Objective": terms_text(priced),
         "Memory": f"{left} on stage {fullest}, the fullest",
         "Devices": "all in use" if not idle else f"{counted(idle, 'device')} unused",
+        **({"Reserved": left_out_text(priced)} if priced.plan.line.left_out else {}),
     }
     for name, text in facts.items():
         yield tag("dt", name)

@@ -28,7 +28,7 @@
   }
 
   const run = JSON.parse(document.getElementById("run").textContent);
-  const KINDS = ["receive", "forward", "recompute", "backward"];
+  const KINDS = ["receive", "forward", "recompute", "backward", "send"];
   const ROW = run.lanes.length > 16 ? 15 : 24;
   const LABEL = 30;
   const AXIS = 22;

@@ -18,7 +18,7 @@ MOST_PASSES = 40_000
 _RESOLUTION = 4_000_000
 """Parts of the iteration in which times are written."""
 
-_KINDS = ("receive", "forward", "recompute", "backward")
+_KINDS = ("receive", "forward", "recompute", "backward", "send")
 
 
 def pipeline_section(report: Reported) -> Html:
@@ -46,7 +46,7 @@ def pipeline_section(report: Reported) -> Html:
         tag("p", class_="readout", aria_live="polite"),
         class_="timeline",
     )
-    return section("pipeline", "Pipeline", lead, _controls(), canvases, _note(run), _table(report))
+    return section("pipeline", "Pipeline", lead, _controls(run), canvases, _note(run), _table(report))
 
 
 def timeline(run: Run) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _number(each: Pass) -> int:
     return each.microbatch + 1 if each.kind == "forward" else -each.microbatch - 1
 
 
-def _controls() -> Html:
+def _controls(run: Run) -> Html:
     buttons = [
         tag("button", text, type="button", data_zoom=what, aria_label=label, title=label)
         for what, text, label in (
@@ -96,7 +96,8 @@ def _controls() -> Html:
             ("end", "End", "Show the end"),
         )
     ]
-    legend = [tag("li", tag("span", class_=f"swatch p-{kind}"), kind) for kind in (*_KINDS, "idle")]
+    kinds = [kind for kind in _KINDS if kind != "send" or any(stage.send for stage in run.pipeline.stages)]
+    legend = [tag("li", tag("span", class_=f"swatch p-{kind}"), kind) for kind in (*kinds, "idle")]
     return tag("div", tag("div", *buttons, class_="buttons"), tag("ul", *legend, class_="legend"), class_="controls")
 
 
