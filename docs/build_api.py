@@ -72,7 +72,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "profile",
         "validation",
     ),
-    "Using a plan": ("files", "breakdown", "simulate", "report", "export", "execute"),
+    "Using a plan": ("files", "breakdown", "simulate", "pipeline", "report", "export", "execute"),
     "Other spaces and programmes": ("dag", "milp"),
 }
 """Modules by what they are for; one that is in no group and not internal is listed under the last."""
@@ -110,6 +110,7 @@ GUIDES: Mapping[str, tuple[str, ...]] = {
     "validation": ("costs",),
     "files": ("file_format",),
     "breakdown": ("report",),
+    "pipeline": ("simulator",),
     "simulate": ("simulator",),
     "report": ("report",),
     "export": ("export",),

@@ -106,6 +106,8 @@ class Layer:
         What it may compute again, each kind at most once; nothing where a layer keeps all in any case.
     tied_bytes
         Bytes among the weights, not those of experts, that are a copy of the graph's `LayerGraph.table`.
+    weight_share
+        Part of ``backward_s`` that takes gradients of weights, for schedules that put them off; None where not known.
     """
 
     id: LayerId
@@ -119,6 +121,7 @@ class Layer:
     collectives: tuple[Collective, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
     tied_bytes: Number = 0
+    weight_share: float | None = None
 
     def again(self, kind: str) -> Recomputed | None:
         """Return the figures of a kind of recomputation, None where the layer keeps all under it."""
@@ -275,6 +278,7 @@ class LayerGraph:
                 and 0 <= layer.activation_bytes < inf
                 and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
                 and 0 <= layer.working_bytes < inf
+                and 0 <= (layer.weight_share or 0) <= 1
             ):
                 raise _bad_figure(layer)
             _check_collectives(layer, layer.collectives, ("forward", "backward"))

@@ -12,12 +12,11 @@ import numpy as np
 from nest.errors import InvalidPlan
 from nest.graph import Layer, LayerGraph, LayerId, Recomputed
 from nest.line import EVERY, Line
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Recompute, Variant
 from nest.units import Ints, Number
 
 ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
-Schedule: TypeAlias = Literal["1f1b"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class Plan:
     replica_stride: int
     stages: tuple[Stage, ...]
     arrangement: Arrangement = "replica-major-reversed"
-    schedule: Schedule = "1f1b"
+    schedule: ScheduleName = "1f1b"
     technologies: tuple[str, ...] = ()
     line: Line = EVERY
 

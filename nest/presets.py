@@ -1,15 +1,21 @@
 """The named readings of the space: which plans there are and how they are priced under each preset, as data.
 
-Everything in which `artifact` (the original solver's own evaluation, faults included), `paper` (what the paper means)
-and `default` (the realistic reading) differ is a field here, so that the cost formulas are written once.
+Everything in which `artifact` (the original solver's own evaluation, faults included), `paper` (what the paper means),
+`default` (the realistic reading) and `simulated` (the same, its schedule played) differ is a field here, so that the
+cost formulas are written once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
 
 from nest.errors import InvalidProblem
+
+ScheduleName: TypeAlias = Literal["1f1b", "gpipe", "interleaved", "zb-h1"]
+"""In which order stages take their passes; see `nest.cost.schedules`."""
+
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 Arrangement: TypeAlias = Literal["replica-major", "replica-major-reversed", "stage-major"]
 """Which blocks are neighbours on the line: of one replica, in pipeline order or reversed, or of one stage."""
@@ -55,9 +61,11 @@ class Preset:
         alpha-beta cost of the members' places, collectives of the layers included.
     objective
         How loads make an iteration: ``"bottleneck"``, the largest counts for every round, or ``"sum"``, each counts
-        once and the largest for every further microbatch.
+        once and the largest for every further microbatch, or ``"simulated"``, as the schedule of the plan is played.
     in_flight_capped
         Whether a stage has no more microbatches in flight than a replica has at all.
+    schedules
+        Those that the objective prices.
     """
 
     name: str
@@ -74,8 +82,9 @@ class Preset:
     nesting: bool = False
     transfers: Literal["edges", "cut"] = "edges"
     collectives: Literal["levels", "groups"] = "levels"
-    objective: Literal["bottleneck", "sum"] = "bottleneck"
+    objective: Literal["bottleneck", "sum", "simulated"] = "bottleneck"
     in_flight_capped: bool = False
+    schedules: tuple[ScheduleName, ...] = ("1f1b",)
 
     @property
     def idles(self) -> bool:
@@ -94,7 +103,7 @@ class Preset:
             self.recompute == "stage",
             self.transfers == "cut",
             self.collectives == "groups",
-            self.objective == "sum",
+            self.objective in ("sum", "simulated"),
             self.in_flight_capped,
             self.nesting,
             self.idles,
@@ -123,8 +132,10 @@ DEFAULT = Preset(
     collectives="groups",
     objective="sum",
     in_flight_capped=True,
+    schedules=("1f1b", "gpipe"),
 )
-PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT)}
+SIMULATED = replace(DEFAULT, name="simulated", objective="simulated", schedules=("1f1b", "gpipe", "zb-h1"))
+PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT, SIMULATED)}
 
 
 def preset_named(name: str) -> Preset:

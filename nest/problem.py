@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_che
 from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
-from nest.presets import PAPER, Preset
+from nest.presets import PAPER, Preset, ScheduleName
 from nest.units import Number
 
 Allowed: TypeAlias = frozenset[int] | None
@@ -235,6 +235,8 @@ class Choices:
         Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
     price_at_most
         What the chosen technologies of the network may cost together, in the unit of their menus.
+    schedules
+        In which orders stages may take their passes, of those that the preset prices.
     """
 
     tensor: Allowed = None
@@ -251,6 +253,7 @@ class Choices:
     recomputed: Allowed = None
     hybrid: bool = True
     price_at_most: Number | None = None
+    schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -356,6 +359,9 @@ class Problem:
         if by_stage and self.choices.recompute != "none":
             remedy = f'each stage chooses for itself: give stage_recompute = "{self.choices.recompute}"'
             raise InvalidProblem("choices.recompute", f"{self.choices.recompute!r} under preset {name!r}", remedy)
+        if strange := sorted(self.choices.schedules - set(self.preset.schedules)):
+            remedy = f"this preset prices {', '.join(self.preset.schedules)}"
+            raise InvalidProblem("choices.schedules", f"{strange[0]!r} under preset {name!r}", remedy)
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")

@@ -223,6 +223,10 @@ class Costs:
         return inside + sum(self.round(decimal(again.repeated_s)) for again in found)
 
     def _hop(self, cut: int, here: int, there: int) -> int:
+        return sum(self._crossing(cut, here, there))
+
+    def _crossing(self, cut: int, here: int, there: int) -> tuple[int, int]:
+        """Return what it takes to receive what comes across a boundary, and to send as much the other way."""
         sources = {source for source, target, _ in self.edges if source < cut <= target}
         sent = (
             max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
@@ -233,8 +237,8 @@ class Costs:
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:
             gathered, alive = self.round(self.group(tuple(range(t))).seconds("all-gather", alive)), alive / t
-        ways = 2 if self.training.blocking_sends else 1  # what comes one way, and what goes the other
-        return gathered + ways * max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        hop = max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
+        return gathered + hop, hop if self.training.blocking_sends else 0
 
     def _inside(self, each: Collective, block: int) -> int:
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
@@ -285,7 +289,7 @@ class Costs:
         return total
 
     def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
-        held, peak, kept, zero = Fraction(0), Fraction(0), Fraction(0), inner.zero
+        held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
         over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
@@ -294,14 +298,21 @@ class Costs:
         for layer, each in zip(layers, figures, strict=True):
             kept += decimal(each.activation_bytes)
             whole = self._whole([layer], over, zero if self._zero(inner) == zero else 0)
-            peak = max(peak, kept + decimal(each.working_bytes) + whole)
+            passing.append((kept, decimal(each.working_bytes) + whole))
         for size, ranks in zip(self._weights(layers), over, strict=True):
             parts = [self.optimizer, self.gradients, 1]
             held += size * sum(parts[zero:]) + self._up(size * sum(parts[:zero]) / ranks)
         held += self._whole(layers, over, zero if self._zero(inner) != zero else 0)
-        flying = min(self.m, self.outer.stages - at)
-        most = max((flying - 1) * kept + peak, self.stepped * self._stepped_on(layers, inner))
+        most = max((self.flying(at) - 1) * kept + self.peak(passing), self.stepped * self._stepped_on(layers, inner))
         return held + most + decimal(self.training.overhead_bytes)
+
+    def peak(self, passing: list[tuple[Fraction, Fraction]]) -> Fraction:
+        """Return the most that a pass takes, of what is kept up to each layer and what that has in use for a moment."""
+        return max(kept + moment for kept, moment in passing)
+
+    def flying(self, at: int) -> int:
+        """Return how many microbatches a stage has in flight."""
+        return min(self.m, self.outer.stages - at)
 
     def _up(self, size: Fraction) -> Fraction:
         quanta = size / self.quantum

@@ -533,3 +533,46 @@ def test_backend_out_of_scope(problem_path: Path) -> None:
     done = nest("solve", problem_path, "--backend", "cpsat", "--preset", "default")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("show", "missing.toml", "--vocab", "9"), "missing.toml: there is no such file; check the path"),
+        (("ablate", "x.toml", "--model", "y"), "No such option '--model'; see 'nest ablate --help'"),
+        (("solve", "x.toml", "--model", "y"), "--model and x.toml: give one of them; see 'nest solve --help'"),
+        (("solve", "x.toml", "--tensor", "2"), "--tensor goes with --model; a file has its own: change it with --set"),
+        (("report", "x.json", "-o", "x.pdf"), "Invalid value for '-o': x.pdf is to be a page in HTML; --png and --svg"),
+    ],
+)
+def test_what_does_not_go_is_said_in_one_line(
+    typed: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A hint at an option that nobody meant, an option that goes with itself, a picture that is a page."""
+    monkeypatch.chdir(tmp_path)
+    assert run(typed) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nest: {said}")
+
+
+def test_other_files_of_ours_are_no_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was given as a plan had an unknown key."""
+    path = tmp_path / "run.toml"
+    path.write_text('schema = "nest.run/1"\nmodel = "config.json"\n')
+    assert run(["evaluate", str(path)]) == 2
+    assert 'schema: "nest.run/1": a run, no plan; give a plan ("nest.plan/1")' in capsys.readouterr().err
+
+
+def test_output_into_a_pipe_by_its_name(tmp_path: Path) -> None:
+    """What standard output leads to has no path beside which a file could be made."""
+    problem = tmp_path / "chain.toml"
+    write_problem(chain(), problem)
+    ran = subprocess.run(
+        [*PROGRAM, "solve", str(problem), "-o", "/dev/stdout"], env=ENVIRONMENT, capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b'"schema": "nest.plan/1"' in ran.stdout

@@ -247,6 +247,27 @@ def test_chunks_send_more_often() -> None:
     assert [stage.transfer / hop for stage in two.stages] == pytest.approx([3, 4, 4, 3])
 
 
+def test_stages_may_keep_what_crosses_boundaries() -> None:
+    """Of every microbatch: what was sent, its gradient, and what comes in, but for those in flight."""
+    model, tensor = bare_gpt(8, 1024, 16), 2 * PLAIN.sequence * 1024
+    buffering = replace(PLAIN, framework=replace(PLAIN.framework, buffers_boundaries=True))
+    for chunks, tensors in ((1, [32, 32 + 13, 32 + 14, 15 + 16]), (2, [64 + 5, 64 + 23, 64 + 25, 27 + 48])):
+        layout = Layout(16, stages=4, virtual=chunks)
+        less, more = (estimated(model, layout, setting) for setting in (PLAIN, buffering))
+        found = [after.total - before.total for before, after in zip(less.memory, more.memory, strict=True)]
+        assert found == [count * tensor for count in tensors]
+
+
+def test_the_last_layers_may_be_computed_again() -> None:
+    """They come first in the backward pass: one of four has all of its tensors while the others keep theirs."""
+    model, layout = bare_gpt(4, 1024, 16), Layout(8, recompute="full", recomputed=(1,))
+    last = replace(PLAIN, framework=replace(PLAIN.framework, recomputes_last=True))
+    first, behind = (estimated(model, layout, setting).memory[0] for setting in (PLAIN, last))
+    kept = layer_costs(model, A100, PLAIN)[model.stacks[0].name][0].kept
+    assert behind.total - first.total == kept.none - kept.full
+    assert replace(behind, working=first.working) == first
+
+
 def test_too_few_devices_are_refused() -> None:
     """One line that says how many there are."""
     with pytest.raises(InvalidProblem, match="devices: 32, and the cluster has 16"):

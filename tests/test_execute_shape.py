@@ -16,6 +16,7 @@ from nest.errors import InvalidProblem
 from nest.execute import Asked, Outcome, Prepared, StageOutcome, outcome, prepare
 from nest.execute.job import Job
 from nest.execute.predict import kept_bytes
+from nest.execute.tiny import Tiny
 from nest.files import write_plan, write_problem
 from nest.graph import LayerGraph
 from nest.plan import Plan, inside_stage, over_replicas
@@ -222,3 +223,9 @@ def test_equality(loss: float, weight: float, equal: bool) -> None:
     assert "moments 8 B on the fullest device, not weights 4 B, moments 9 B" in " ".join(text.split())
     assert "+100.0 %" in text
     assert "replicas 8 -> 2" in text
+
+
+def test_more_layers_than_can_be_trained() -> None:
+    """A model of millions of layers was built for hours before anything was said."""
+    with pytest.raises(InvalidProblem, match="layers: 2001 between embedding and head; give at most 2000"):
+        Tiny(2001)

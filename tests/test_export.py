@@ -13,15 +13,17 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from export_cases import ENDS, ONE, case, eight, mixed, replica_major
+from export_cases import ENDS, INSTANCES, ONE, case, eight, mixed, replica_major
 
+from nest.cli.estimate import estimate_command
+from nest.cli.evaluate import evaluate_command
 from nest.cli.exits import ExitCode
 from nest.cli.export import export_command
 from nest.cli.program import run as run_program
 from nest.cli.solve import solve_command
 from nest.cluster import Cluster, Level
 from nest.constraints import Outer
-from nest.errors import InvalidPlan
+from nest.errors import InvalidPlan, InvalidProblem
 from nest.export import (
     FRAMEWORKS,
     Assignment,
@@ -155,7 +157,7 @@ def test_what_no_framework_says(change: Callable[[Assignment], Plan], message: s
         (MEGATRON, "llama3-8b", Outer(Variant(2, context=3), 1, 4), "context: 3: twice as much"),
         (MEGATRON, "llama3-8b", Outer(Variant(4), 5, 1), "devices: 20: the last node of 8 is used in part"),
         (MEGATRON, "mixtral-8x7b", Outer(Variant(2), 1, 4), "sequence: false: experts beside tensor parallel"),
-        (MEGATRON, "mixtral-8x7b", Outer(Variant(1, 2, 2), 1, 4), "expert: 2 beside context 2"),
+        (MEGATRON, "mixtral-8x7b", Outer(Variant(1, 4, 4), 1, 4), "expert: 4 beside context 4"),
         (MEGATRON, "mixtral-8x7b", Outer(Variant(2, 2, 1, True), 1, 4), "expert: 2 beside tensor 2"),
         (TORCHTITAN, "llama3-8b", Outer(Variant(2), 1, 4), "sequence: false: torchtitan's tensor parallel"),
         (TORCHTITAN, "mixtral-8x7b", Outer(Variant(1, 2, 2), 1, 4), "expert: 2: torchtitan's experts"),
@@ -341,3 +343,24 @@ def test_solving_for_a_framework(tmp_path: Path) -> None:
     claimed = read_claimed_plan(tmp_path / "plan.json")
     assert len(claimed.plan.stages) == 1
     assert claimed.origin is not None
+
+
+def test_plans_with_technologies(tmp_path: Path) -> None:
+    """A price in the choices made a plan file that nothing read; links that were chosen are named, and read again."""
+    plan_path, args = tmp_path / "plan.json", tmp_path / "args.sh"
+    instance = INSTANCES / "llama3-70b_two_buildings.toml"
+    pinned = ("tensor=2", "context=1", "microbatch=1", "stages=4", "replicas=32", "zero=1", "sequence=true")
+    pins = [f"--set={name}" for name in (*pinned, "stage_recompute=full")]
+    assert run(solve_command, instance, *pins, "--for", "megatron", "-o", plan_path)[0] == ExitCode.OK
+    code, _, notes = run(export_command, plan_path, "--to", "megatron", "-o", args)
+    assert code == ExitCode.OK
+    (chosen,) = read_plan(plan_path).technologies
+    assert f"the links of the network are to be {chosen}" in notes
+    judged = json.loads(run(evaluate_command, plan_path, "--json")[1])
+    cluster = INSTANCES / "clusters" / "two_buildings_h100_256.toml"
+    typed = ("--model", args, "--cluster", cluster, "--reserve", "4", "--json")
+    for given, said in ((), "missing"), (("--technologies", "9 waves"), "9 waves"):
+        with pytest.raises(InvalidProblem, match=f"--technologies: {said}; give one for each of campus 8 waves or 32"):
+            run(estimate_command, *typed, *given)
+    found = json.loads(run(estimate_command, *typed, "--technologies", chosen)[1])
+    assert found["iteration_s"] == pytest.approx(judged["objective"], rel=1e-9)

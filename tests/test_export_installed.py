@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from export_cases import CASES, case, judged, plan, posed
+from test_export_megatron import BESIDE_CONTEXT, beside_context, groups_of_experts
 
 from nest.export import FRAMEWORKS, Assignment, exported
 from nest.families.formats.megatron_flags import flags_of_text, whole_list
@@ -79,6 +80,19 @@ def test_megatron_core(name: str) -> None:
         assert [stage.count("decoder") for stage in stages] == [len(layers) for layers in given.layers]
     with pytest.raises((AssertionError, ValueError)):
         megatron_config(re.sub(r"--tensor-model-parallel-size \d+", "--tensor-model-parallel-size 3", text))
+
+
+@pytest.mark.parametrize(("variant", "replicas", "cut"), BESIDE_CONTEXT)
+def test_megatron_core_groups(variant: Variant, replicas: int, cut: bool) -> None:
+    """The groups of experts that our tests compare with a plan's are those that it makes."""
+    parallel = installed("megatron.core.parallel_state", "megatron-core 0.13 or later")
+    given = beside_context(variant, replicas, cut, (17, 34))
+    stages, expert = len(given.plan.stages), variant.expert
+    width = variant.tensor if cut else 1
+    rest = given.world // (stages * expert * width)
+    made = parallel.RankGenerator(width, expert, rest, stages, 1, "tp-cp-ep-dp-pp")
+    for kind, groups in groups_of_experts(given).items():
+        assert sorted(made.get_ranks(kind)) == sorted(groups)
 
 
 @pytest.mark.parametrize(("replicas", "ends", "zero"), [(16, (9, 17, 25, 34), 3), (64, (34,), 2)])

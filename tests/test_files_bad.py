@@ -118,7 +118,7 @@ OURS = [
         "time_unit_s: 0; give the unit of the objective in seconds, from 1e-12 to 1e9",
     ),
     # Presets and schemas.
-    ('"paper"', '"naive"', 'preset: "naive" is no preset; choose one of artifact, paper, default'),
+    ('"paper"', '"naive"', 'preset: "naive" is no preset; choose one of artifact, paper, default, simulated'),
     ('"paper"', '"papr"', 'preset: "papr" is no preset; did you mean "paper"?'),
     ("problem/1", "problem/2", 'schema: "nest.problem/2"; give "nest.problem/1", the version read here'),
     ('"nest.problem/1"', "1", 'schema: 1; give "nest.problem/1", the version read here'),

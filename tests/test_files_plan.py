@@ -150,7 +150,7 @@ BAD: list[tuple[list[str | int], object, str]] = [
     (["replicaz"], 2, "replicaz: unknown key; known keys are schema"),
     (["schema"], "nest.plan/2", 'schema: "nest.plan/2"; give "nest.plan/1", the version read here'),
     (["arrangement"], "x", 'arrangement: "x"; give "replica-major", "replica-major-reversed" or "stage-major"'),
-    (["schedule"], "gpipe", 'schedule: "gpipe"; give "1f1b"'),
+    (["schedule"], "zigzag", 'schedule: "zigzag"; give one of 1f1b, gpipe, interleaved, zb-h1'),
     (["stages"], [], "stages: []; give a list of stages, at least one"),
     (["stages", 1, "layers"], 7, "stages[1].layers: 7; give a list of layer ids"),
     (["stages", 1, "layers", 0], True, "stages[1].layers[0]: true; give the id of a layer, a whole number or a string"),

@@ -24,7 +24,7 @@ ORDER = (
     ("constraints",),
     ("plan",),
     ("cost",),
-    ("costing",),
+    ("costing", "pipeline"),
     ("evaluate", "tables"),
     ("result",),
     ("technologies",),

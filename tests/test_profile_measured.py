@@ -20,7 +20,7 @@ from nest.profile import shape_of
 torch = pytest.importorskip("torch", reason="profiling needs torch: pip install torch")
 
 from nest.profile.blocks import block_of, inputs_of  # noqa: E402
-from nest.profile.timing import Timer, device_at_hand  # noqa: E402
+from nest.profile.timing import Timer, device_at_hand, within_memory  # noqa: E402
 
 LLAMA = Hyperparameters("llama", layers=2, hidden=64, heads=4, kv_heads=2, ffn=96, vocab=101, seq=32)
 GPT = Hyperparameters("gpt", layers=2, hidden=64, heads=4, vocab=101, seq=32)
@@ -158,3 +158,18 @@ def test_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.undo()
     with pytest.raises(InvalidProblem, match=r"--device.*give cpu, or cuda where there is one"):
         device_at_hand("cuda:77")
+
+
+def test_too_little_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sequence that no memory holds is no fault of ours, and widths are looked at before anything is measured."""
+    model = tmp_path / "model.toml"
+    model.write_text(
+        'family = "llama"\nlayers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\nffn = 96\nvocab = 101\nseq = 32\n'
+    )
+    typed = ["profile", "--model", str(model), "--device", "cpu", "--seq", str(10**13), "--repeats", "1"]
+    assert run(typed) == 2
+    assert "--device: 'cpu' has not enough memory" in capsys.readouterr().err
+    assert run([*typed, "--tensor", "1,3"]) == 2
+    assert "--tensor: 3 does not divide the 4 heads" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="else"), within_memory("cpu"):
+        raise RuntimeError("something else")

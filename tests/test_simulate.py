@@ -11,7 +11,6 @@ import pytest
 
 from nest.cost.schedule import iteration, summed
 from nest.cost.schedules import (
-    SCHEDULES,
     Schedule,
     bubble,
     in_flight,
@@ -21,6 +20,7 @@ from nest.cost.schedules import (
     waves,
 )
 from nest.errors import InvalidProblem
+from nest.presets import SCHEDULES
 from nest.simulate import Event, Pipeline, Run, StageTimes, simulate
 
 ONE, GPIPE, ZERO_BUBBLE = Schedule("1f1b"), Schedule("gpipe"), Schedule("zb-h1")

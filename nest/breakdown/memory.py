@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
-from nest.cost.memory import in_flight, state
+from nest.cost.memory import state
+from nest.cost.schedules import Schedule, in_flight
 from nest.evaluate import Evaluation, sharing_replicas
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
@@ -70,11 +71,12 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
     if problem.preset.collectives != "groups":
         return MemoryParts(weights, gradients, optimizer, activations=left)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    activations = in_flight(microbatches, len(plan.stages) - at) * kept_quanta(problem, plan, evaluation, at)
+    flying = in_flight(Schedule(plan.schedule), len(plan.stages), at, microbatches)
+    activations = flying * kept_quanta(problem, plan, evaluation, at)
     overhead = quanta(problem.training.overhead_bytes, per_byte)
     peak = left - overhead
-    flying = peak - evaluation.stages[at].stepping
-    return MemoryParts(weights, gradients, optimizer, activations, flying - activations, overhead, peak - flying)
+    passing = peak - evaluation.stages[at].stepping
+    return MemoryParts(weights, gradients, optimizer, activations, passing - activations, overhead, peak - passing)
 
 
 def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> int:

@@ -31,8 +31,15 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     Raises
     ------
     OutOfScope
-        If the model branches: stages are runs of layers here.
+        If the model branches: stages are runs of layers here. If schedules are played, or 1F1B is not among them: it is
+        what is checked, and by the closed formula no other takes less time or memory.
     """
+    if problem.preset.objective == "simulated":
+        what = f"{problem.preset.name!r} plays schedules, which the checker does not"
+        raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
+    if "1f1b" not in problem.choices.schedules:
+        what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
+        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
     if problem.branches:
         raise OutOfScope(
             "model", "it branches, which the checker does not cover", "'nest solve' proves its own optimum"

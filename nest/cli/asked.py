@@ -251,6 +251,7 @@ class AskedPlan:
             stages,
             self._said("virtual", 1) if stages > 1 or self.options["virtual"] else 1,
             zero=self._said("zero", 0),
+            zero_groups=self._said("zero_groups", 1),
             layers=self._split(),
             recompute=kind,
             recomputed=() if again is None else (again,) * stages,
@@ -276,10 +277,12 @@ class AskedPlan:
         widths = {name: self._said(name, 1) for name in names}
         one = prod(widths.values())
         data = self._said("data", max(1, self.devices // one))
-        if data * one != self.devices:
+        typed = self.options["data"] is not None
+        if data * one != self.devices and not (typed and data * one < self.devices):
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
             found = f"{what} are {data * one} devices, and the cluster has {self.devices}"
-            raise click.UsageError(f"{found}: change a width, or the number of devices")
+            idle = " or say with --data how many replicas there are" if data * one < self.devices else ""
+            raise click.UsageError(f"{found}: change a width, or the number of devices,{idle}".rstrip(","))
         return int(data)
 
     def _said(self, name: str, usual: Any) -> Any:

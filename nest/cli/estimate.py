@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +68,18 @@ def _usual(text: str, usual: object) -> str:
     "--stage-layers", metavar="N,...", callback=_counts, help="Layers of each stage.  [default: as equal as it goes]"
 )
 @click.option("--zero", type=click.IntRange(0, 3), help=_usual("ZeRO over the replicas.", 0))
+@click.option(
+    "--zero-groups", metavar="N", type=WHOLE, help=_usual("Groups of replicas that each have all that it spreads.", 1)
+)
 @click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), help=_usual("", "bf16"))
 @click.option("--recipe", metavar="NAME", help=_usual("Bytes per parameter.", "mixed"))
 @click.option("--framework", metavar="NAME", default="megatron-core", show_default=True)
 @click.option("--flash/--no-flash", default=None, help="Fused attention.  [default: unless it is recomputed]")
 @click.option("--padding", metavar="N", type=click.IntRange(min=0), help=_usual("Of the vocabulary.", 128))
 @click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")
+@click.option(
+    "--technologies", metavar="NAME,...", help="Of levels with a menu: what their links are, innermost first."
+)
 @profile_option
 @json_option
 def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
@@ -84,7 +91,7 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
     from nest.runs import Given, estimate
 
     description = asked_model(model_path, options)
-    hardware = asked_cluster(cluster_source, options)
+    hardware = _with_links(asked_cluster(cluster_source, options), options["technologies"])
     asked = AskedPlan(options, description, hardware.cluster.devices)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)
@@ -98,6 +105,22 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
     return ExitCode.OK if found.fits else ExitCode.INFEASIBLE
 
 
+def _with_links(hardware: Hardware, typed: str | None) -> Hardware:
+    """Return hardware whose links are settled: one technology of each menu, as typed."""
+    from nest.errors import InvalidProblem
+
+    cluster = hardware.cluster
+    names = tuple(name.strip() for name in (typed or "").split(",") if name.strip())
+    if cluster.technologies or not (names or cluster.menus):
+        return hardware
+    found = cluster.named(names)
+    if found is None or not cluster.menus:
+        menus = [f"{level.name} {' or '.join(each.name for each in level.alternatives)}" for level in cluster.menus]
+        remedy = f"give one for each of {', '.join(menus)}" if menus else "leave it out: no level of it has a menu"
+        raise InvalidProblem("--technologies", ", ".join(names) or "missing", remedy)
+    return replace(hardware, cluster=cluster.built(found))
+
+
 def _check(description: Description, hardware: Hardware, setting: Setting, layout: Layout) -> None:
     """Refuse widths that ``nest solve`` does not take either: nobody could run the plan."""
     from nest.errors import InvalidProblem
@@ -106,7 +129,9 @@ def _check(description: Description, hardware: Hardware, setting: Setting, layou
     once = layout.data * setting.expert * setting.microbatch
     if once > layout.global_batch:
         what = f"{layout.global_batch} sequences, and data x expert x microbatch take {once} at a time"
-        raise InvalidProblem("global_batch", what, "give a larger batch, or fewer replicas")
+        fewer = layout.global_batch // (setting.expert * setting.microbatch)
+        remedy = f"fewer replicas, as with --data {fewer}" if fewer else "smaller widths"
+        raise InvalidProblem("global_batch", what, f"give a larger batch, or {remedy}")
     run = Run(
         description.model,
         hardware,

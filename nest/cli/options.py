@@ -11,7 +11,7 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-PRESETS = ("artifact", "paper", "default")
+PRESETS = ("artifact", "paper", "default", "simulated")
 
 
 def json_option(command: Command) -> Command:

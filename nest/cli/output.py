@@ -57,7 +57,7 @@ def writable(output: Path, problem_path: Path, option: str = "-o") -> Path:
             raise click.BadParameter(f"{output} is the problem itself", param_hint=hint)
         if target.is_dir():
             raise click.BadParameter(f"{output} is a directory", param_hint=hint)
-        if target.is_file() or not target.exists():
+        if output.is_file() or not output.exists():
             tempfile.TemporaryFile(dir=target.parent).close()  # where the writer will put its own
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error

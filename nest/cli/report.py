@@ -71,6 +71,9 @@ def report_command(
     if not as_json and output is None and png is None and svg is None:
         raise click.UsageError("say where the report goes: -o report.html, --png, --svg or --json")
     check_files(first_path, {"-o": output, "--png": png, "--svg": svg})
+    if output is not None and output.suffix.lower() in (".pdf", ".png", ".svg", ".json"):
+        what = f"{output} is to be a page in HTML; --png and --svg draw pictures, --json is for programs"
+        raise click.BadParameter(what, param_hint="'-o'")
     pictures: dict[PictureKind, Path | None] = {"png": png, "svg": svg}
     for picture, option in ((png, "--png"), (svg, "--svg")):
         _check_picture(picture, option)

@@ -42,7 +42,12 @@ _MEANING = {
 WIDTHS = ("tensor", "context", "expert", "microbatch")
 """Widths of a variant that have an option of their name."""
 
-PINS = (*WIDTHS, "pipeline", "data", "sequence_parallel", "recompute", "zero")
+CHOICES = {"pipeline": "stages", "data": "replicas", "recompute": "stage_recompute", "schedule": "schedules"}
+"""Choices that options settle which have another name."""
+
+SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+
+PINS = (*WIDTHS, "pipeline", "data", "sequence_parallel", "recompute", "zero", "schedule")
 """Options that settle a choice, free where they are not typed."""
 
 
@@ -113,6 +118,7 @@ def pin_options(command: Any) -> Any:
     for option in (
         click.option("--zero", type=click.IntRange(0, 3), help="Only this ZeRO type."),
         click.option("--recompute", type=click.Choice(("none", "selective", "full")), help="Only this recomputation."),
+        click.option("--schedule", type=click.Choice(SCHEDULES), help="Only this; zb-h1 is played.  [default: 1f1b]"),
         click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="Share the sequence, or not."),
         click.option("--microbatch", metavar="N", type=WHOLE, help="Only so many sequences of a rank at a time."),
         click.option("--expert", metavar="N", type=WHOLE, help="Only this expert-parallel width."),
@@ -152,20 +158,23 @@ def typed_run(problem_path: Path | None, options: Mapping[str, Any], preset: str
     given = [name for name, value in options.items() if value is not None]
     if problem_path is not None:
         if given:
-            raise click.UsageError(f"{_option(given[0])} goes with --model; a file has its own: change it with --set")
+            name = _option(given[0])
+            if name in ("--model", "--family"):
+                raise click.UsageError(f"{name} and {problem_path}: give one of them")
+            raise click.UsageError(f"{name} goes with --model; a file has its own: change it with --set")
         return None
     if options["model_path"] is None and options["family"] is None:
         raise click.UsageError("give PROBLEM, or --model (or --family) with --cluster, --seq and --global-batch")
     if options["cluster_source"] is None:
         raise click.UsageError("--cluster is missing: give one as in --cluster dgx-h100:512, or its file")
-    if preset not in (None, POSED):
-        what = f"--preset {preset}: what is typed is posed under preset {POSED!r} alone"
+    if preset not in (None, *POSED):
+        what = f"--preset {preset}: what is typed is posed under preset {POSED[0]!r} or {POSED[1]!r}"
         raise click.UsageError(f"{what}; leave --preset out, or give PROBLEM, a file with figures for {preset!r}")
     return _run(options)
 
 
-POSED = "default"
-"""Preset under which runs are posed: it alone prices their batches and collectives."""
+POSED = ("default", "simulated")
+"""Presets under which runs are posed: they alone price their batches and collectives."""
 
 
 def typed_origin(run: Run, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Origin:
@@ -261,8 +270,7 @@ def typed_choices(options: Mapping[str, Any]) -> Choices:
         raise click.UsageError(f"--expert-tensor {experts}: give 1 or the tensor width {typed['tensor']}")
     pins: dict[str, Any] = {}
     for name, value in typed.items():
-        field = {"pipeline": "stages", "data": "replicas", "recompute": "stage_recompute"}.get(name, name)
-        pins[field] = frozenset({value})
+        pins[CHOICES.get(name, name)] = frozenset({value})
     if "sequence_parallel" in pins:
         pins["sequence"] = typed["sequence_parallel"]
         del pins["sequence_parallel"]

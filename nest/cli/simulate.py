@@ -32,9 +32,7 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
     "--weight-share",
     metavar="X",
     type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Part of the backward pass that takes gradients of weights; zb-h1 only.",
+    help="Part of backward passes that takes gradients of weights, instead of the layers' own or 0.5; zb-h1 only.",
 )
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write what Perfetto shows.")
 @json_option
@@ -48,7 +46,7 @@ def simulate_command(
     schedule: str | None,
     chunks: int | None,
     overlap: bool,
-    weight_share: float,
+    weight_share: float | None,
     trace: Path | None,
     as_json: bool,
 ) -> int:
@@ -80,7 +78,7 @@ def simulate_command(
     return ExitCode.OK if played.evaluation.legal else ExitCode.INFEASIBLE
 
 
-def _played(found: SelfContained, schedule: Schedule, *, weight_share: float, overlapped: bool) -> Played:
+def _played(found: SelfContained, schedule: Schedule, *, weight_share: float | None, overlapped: bool) -> Played:
     from nest.evaluate import evaluate
     from nest.report.simulation import Played
     from nest.simulate import pipeline_of, simulate

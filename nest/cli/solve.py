@@ -30,12 +30,17 @@ if TYPE_CHECKING:
     from nest.solve import Backend, Cuts
 
 BACKENDS = ("auto", "dp", "cpsat", "pyomo")
+OBJECTIVES = {"sum": "default", "simulated": "simulated"}
+"""Presets that differ in nothing but the objective, by objective."""
 
 
 @click.command("solve")
 @optional_problem_options
 @run_options
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", show_default=True, help="Which solver to ask.")
+@click.option(
+    "--objective", type=click.Choice(OBJECTIVES), help="What an iteration takes: 'simulated' is preset 'simulated'."
+)
 @minimize_options
 @time_limit_option("Stop proving after S seconds.")
 @cuts_option
@@ -52,6 +57,7 @@ def solve_command(
     settings: tuple[str, ...],
     as_json: bool,
     backend: Backend,
+    objective: str | None,
     minimize: Literal["time", "devices", "memory"],
     time_at_most: float | None,
     throughput: float | None,
@@ -75,6 +81,7 @@ def solve_command(
     dag = dag_answer(problem_path, settings, time_limit, output, as_json=as_json)
     if dag is not None:
         return dag
+    preset = _preset(preset, objective)
     allowed_s = time_allowed_s(minimize, time_at_most, throughput, backend)
     require_alone(target, minimize=minimize, backend=backend, certify=certify)
     others_given = {"minimize": minimize != "time", "backend": backend not in ("auto", "dp"), "for": target is not None}
@@ -104,6 +111,15 @@ def solve_command(
     run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
     asked = shown(run, found, details=details)
     return _print(problem, posed, result, certificate, asked, as_json=as_json)
+
+
+def _preset(preset: str | None, objective: str | None) -> str | None:
+    """Return the preset that is asked for, by its name or by its objective."""
+    if objective is None:
+        return preset
+    if preset not in (None, *OBJECTIVES.values()):
+        raise click.UsageError(f"--objective goes with preset 'default', not with --preset {preset}")
+    return OBJECTIVES[objective]
 
 
 def _asked(

@@ -33,18 +33,21 @@ ZeroExchanges: TypeAlias = Mapping[int, tuple[Exchange, ...]]
 FORWARD: ZeroExchanges = {0: (), 1: (), 2: (), 3: (("all-gather", "weights"),), HELD: ()}
 """What a layer exchanges for the forward pass of each microbatch."""
 
-BACKWARD: ZeroExchanges = {
+SCATTERS: ZeroExchanges = {
     0: (),
     1: (),
     2: (("reduce-scatter", "gradients"),),
-    3: (("all-gather", "weights"), ("reduce-scatter", "gradients")),
+    3: (("reduce-scatter", "gradients"),),
     HELD: (),
 }
-"""What it exchanges for the backward pass.
+"""What it exchanges of the gradients of its weights for each microbatch.
 
 Nobody keeps gradients that are sharded, so that each microbatch scatters them (types 2 and 3); weights that are sharded
 are gathered for each pass (type 3). Rajbhandari et al., "ZeRO" (arXiv 1910.02054), sections 5 and 7.
 """
+
+BACKWARD: ZeroExchanges = {zero: FORWARD[zero] + SCATTERS[zero] for zero in FORWARD}
+"""What it exchanges for the backward pass of each microbatch: what it gathers for the other pass, it gathers again."""
 
 EACH_MICROBATCH: ZeroExchanges = {zero: FORWARD[zero] + BACKWARD[zero] for zero in FORWARD}
 """What it exchanges for each microbatch."""

@@ -49,11 +49,6 @@ def _whole(weights: Quanta, copies: Copies) -> Quanta:
     return weights * copies.gradients - (-(weights * times) // parts)
 
 
-def in_flight(microbatches: int, from_end: int) -> int:
-    """Return how many microbatches the ``from_end``-th stage from the end keeps under 1F1B, of so many at all."""
-    return min(microbatches, from_end)
-
-
 def resident(parameters: Quanta, activations: Quanta, optimizer_copies: int, zero: int, degree: int) -> Quanta:
     """Return what a stage holds with one microbatch in flight.
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 
 from nest.cost.extremes import extremes_of
 from nest.errors import InvalidProblem
 from nest.graph import Layer
 from nest.problem import Problem
 from nest.units import EXACT_LIMIT, HARD_LIMIT, LONGEST, Number, TimeScale, byte_scale, finest_exponent
+
+WEIGHT_SHARE = 0.5
+"""Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,17 @@ class Scale:
 
     time: TimeScale
     quanta_per_byte: int
+
+    def weight_ticks(self, layer: Layer, otherwise: float = WEIGHT_SHARE) -> int:
+        """Return what of a layer's backward pass takes gradients of weights, rounded down.
+
+        Parameters
+        ----------
+        otherwise
+            The part of it, where the layer does not say.
+        """
+        share = otherwise if layer.weight_share is None else layer.weight_share
+        return int(self.time.ticks(layer.backward_s) * Fraction(share))
 
 
 def scale_of(problem: Problem) -> Scale:

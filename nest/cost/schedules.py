@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, TypeAlias, get_args
 
 from nest.errors import InvalidProblem
-
-ScheduleName: TypeAlias = Literal["1f1b", "gpipe", "interleaved", "zb-h1"]
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+from nest.presets import SCHEDULES, ScheduleName
 
 
 @dataclass(frozen=True, slots=True)

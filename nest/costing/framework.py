@@ -68,6 +68,12 @@ class Framework:
     spare_gradients
         Whether a weight whose gradient a product has added already still gets a tensor of its shape that stands for
         it: one for each shape, which stay (Transformer Engine), and one for the logits for a moment.
+    recomputes_last
+        Whether, where some layers of a stage are computed again, it is the last of them and not the first: these come
+        first in the backward pass, when all others still keep what they do. Only plans that are given know it.
+    buffers_boundaries
+        Whether stages keep what they have sent of every microbatch, and a buffer for everything that they receive,
+        until the iteration ends. Only plans that are given know it.
     sorts_rows
         Whether rows that arrive for experts are sorted by expert, and back again, as kernels of their own.
     attention
@@ -105,6 +111,8 @@ class Framework:
     keeps_gathered: bool = False
     logit_kept: float = 4.0
     spare_gradients: bool = False
+    recomputes_last: bool = False
+    buffers_boundaries: bool = False
     sorts_rows: bool = True
     attention: float = 1.0
     host_s: float = 0.0

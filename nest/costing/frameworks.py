@@ -64,6 +64,7 @@ TORCHTITAN = Framework(
     logit_bytes=8.0,  # gradients of both
     logit_shared=12.0,  # one-hot, exponential and their sum, in fp32 (torch/distributed/tensor/parallel/loss.py)
     keeps_gathered=True,
+    buffers_boundaries=True,  # torch/distributed/pipelining/stage.py: output_chunks, grad_recv_info, args_recv_info
 )
 """torchtitan of 2024 without compiler: FSDP2, tensor parallel by DTensor."""
 
@@ -77,6 +78,7 @@ TORCHTITAN_COMPILED = Framework(
     logit_bytes=8.0,
     logit_shared=12.0,
     keeps_gathered=True,
+    buffers_boundaries=True,  # torch/distributed/pipelining/stage.py: output_chunks, grad_recv_info, args_recv_info
 )
 """The same with torch.compile, which fuses element-wise work."""
 
@@ -91,6 +93,7 @@ TORCHTITAN_ASYNC = Framework(
     logit_bytes=8.0,
     logit_shared=12.0,
     keeps_gathered=True,
+    buffers_boundaries=True,  # torch/distributed/pipelining/stage.py: output_chunks, grad_recv_info, args_recv_info
 )
 """The same with asynchronous tensor parallel."""
 
@@ -103,6 +106,7 @@ MIST = Framework(
     logit_bytes=2.0,
     logit_shared=2.0,
     spare_gradients=True,  # gradients of a layer, before they are added
+    recomputes_last=True,  # benchmark/mist/exec/benchmark_one_case.py
 )
 """The runtime of Mist (EuroSys 2025)."""
 

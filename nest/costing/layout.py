@@ -27,13 +27,15 @@ class Layout:
         Chunks of each under the interleaved schedule; 1 without.
     zero
         What is spread over the ranks that hold the same parameters: ZeRO type 0 to 3.
+    zero_groups
+        Groups of neighbouring replicas, each of which has all that ZeRO spreads; 1 where all replicas share it.
     layers
         Blocks that count as layers in each stage; empty for as equal as it goes.
     recompute
         What layers compute again.
     recomputed
-        How many layers of each stage do so, the first of them (``--recompute-method block`` of Megatron-LM); empty for
-        all.
+        How many layers of each stage do so, the first of them (``--recompute-method block`` of Megatron-LM) unless the
+        framework takes the last; empty for all.
     offloaded
         Share of each stage's optimizer state that is in the memory of the host; empty for none.
     reserve
@@ -50,6 +52,7 @@ class Layout:
     stages: int = 1
     virtual: int = 1
     zero: int = 0
+    zero_groups: int = 1
     layers: tuple[int, ...] = ()
     recompute: Recompute = "none"
     recomputed: tuple[int, ...] = ()
@@ -62,6 +65,9 @@ class Layout:
                 raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
         if self.zero not in range(4):
             raise InvalidProblem("zero", f"{self.zero}", "give 0, 1, 2 or 3")
+        if self.zero_groups < 1 or self.data % self.zero_groups:
+            what = f"{self.zero_groups} groups of {self.data} replicas"
+            raise InvalidProblem("zero_groups", what, "give a number that divides the replicas")
         for name in ("layers", "recomputed", "offloaded"):
             given = getattr(self, name)
             if given and len(given) != self.stages:

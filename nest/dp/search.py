@@ -11,6 +11,8 @@ from nest.dp.incumbent import Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
 from nest.dp.sharded import ShardedSearch
+from nest.dp.simulated import settle_simulated
+from nest.dp.simulated_outer import least_played_of_any_cut
 from nest.dp.sum_outer import least_of_any_cut
 from nest.dp.sum_search import settle_sums
 from nest.dp.uniform import UniformSearch
@@ -85,7 +87,8 @@ def along_one_order(
     tables, deadline, report, better_than
         As for `optimum`. The bound holds for the whole space; without a plan, others may exist.
     """
-    bound = least_of_any_cut(tables)
+    played = tables.problem.preset.objective == "simulated"
+    bound = least_played_of_any_cut(tables) if played else least_of_any_cut(tables)
     found = optimum(Tables(tables.problem.in_one_order(), tables.scale), deadline, report, better_than)
     if found.plan is None and bound == NEVER:
         return found
@@ -110,7 +113,8 @@ def _without_plan(tables: Tables, value: int) -> Outcome:
 def _search(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent; raises `TimeUp` after the deadline."""
     if tables.grouped_prices:
-        settle_sums(tables, watch)
+        settle = settle_simulated if tables.problem.preset.objective == "simulated" else settle_sums
+        settle(tables, watch)
         return
     bounds = [Bounds(variant) for variant in tables.variants]
     sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]

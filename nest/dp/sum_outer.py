@@ -195,17 +195,23 @@ class SumBounds:
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
         """Return the bound of one choice, from the places of its stages."""
-        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
-        hops = np.array([sum(each)]), np.array([min(each)])
-        options = self.tables.options(choice.replicas, choice.stages)
-        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
-        types = tuple(sorted({option.zero for option in options}))
+        hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest = self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0)
         once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
         sync = int(once / choice.stages)
         return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+
+    def at_sites(
+        self, choice: SumChoice, sites: tuple[Site, ...]
+    ) -> tuple[tuple[Ints, Ints], Exchanged, tuple[int, ...]]:
+        """Return what `objective` asks for, in one choice whose stages see this: transfers, exchanges and types."""
+        each = [max(self._hops(pair) for pair in site.pairs) for site in sites]  # the slowest replica counts, of both
+        hops = np.array([sum(each)]), np.array([min(each)])
+        options = self.tables.options(choice.replicas, choice.stages)
+        exchanged = exchanged_at(self.tables, {site.holders for site in sites}, options)
+        return hops, exchanged, tuple(sorted({option.zero for option in options}))
 
     def _hops(self, pair: Pair) -> int:
         """Return the least ticks of both transfers of a stage."""
@@ -284,12 +290,18 @@ def least_of_any_cut(tables: Tables) -> int:
     """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
     least = NEVER
     for variant in tables.fitting:
-        bounds = _Uncut(tables.uncut(variant))
-        for ranges in sum_ranges(bounds):
-            for row in np.argsort(ranges.bounds, kind="stable").tolist():
-                if ranges.bounds[row] >= least:
-                    break
-                least = min(least, int(sum_choices(bounds, ranges[row]).bounds.min(initial=NEVER)))
+        least = least_bound(_Uncut(tables.uncut(variant)), least)
+    return least
+
+
+def least_bound(bounds: SumBounds, most: int) -> int:
+    """Return the least bound of the outer choices of a variant, or a value that is no more."""
+    least = most
+    for ranges in sum_ranges(bounds):
+        for row in np.argsort(ranges.bounds, kind="stable").tolist():
+            if ranges.bounds[row] >= least:
+                break
+            least = min(least, int(sum_choices(bounds, ranges[row]).bounds.min(initial=NEVER)))
     return least
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.sum_cuts import Cuts, cuts_of
+from nest.dp.sum_cuts import Cuts, Entries, cuts_of
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.tables import Ends, GroupedBand
@@ -122,6 +122,8 @@ class Path:
         Sum and largest of the loads, and largest synchronisation.
     cuts, ways
         Numbers of the cuts from that before all layers to that behind all, and how each stage shards and recomputes.
+    stages
+        Where each stage is in tables.
     """
 
     loads: int
@@ -129,6 +131,7 @@ class Path:
     sync: int
     cuts: tuple[int, ...]
     ways: tuple[Way, ...]
+    stages: tuple[Entries, ...]
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,17 @@ class SumRows:
         self._kept = {ends: _Kept(*bands.at(ends)) for ends in {step.holds for step in steps}}
         self._stages: dict[Step, StageTables] = {}
 
+    def band(self, step: Step) -> GroupedBand:
+        """Return the tables of the stages in one place."""
+        return self._kept[step.holds].band
+
+    def admitted(self, step: Step) -> np.ndarray:
+        """Return the stages that side constraints leave in one place."""
+        kept = self._kept[step.holds]
+        admitted = kept.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
+        found: np.ndarray = kept.band.valid if admitted is None else kept.band.valid & admitted
+        return found
+
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
         self.most_sync = most
@@ -199,12 +213,10 @@ class SumRows:
         return self._stages[step]
 
     def _stage(self, step: Step) -> StageTables:
-        kept = self._kept[step.holds]
-        band, shape = kept.band, kept.band.valid.shape
+        band, allowed = self.band(step), self.admitted(step)
+        shape = band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        admitted = kept.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
-        allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
         for at, each in enumerate(self.ways(step)):
             _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
@@ -240,7 +252,7 @@ class SumRows:
         """
         tables = []
         for step in self.steps:
-            band = self._kept[step.holds].band
+            band = self.band(step)
             sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
             for each in self.ways(step):
                 fits = band.least_need(each.option, step.flying)
@@ -266,7 +278,7 @@ class SumRows:
 
     def least_sum(self, most: int) -> Path | None:
         """Return the plan of the least sum of loads, each at most ``most`` ticks, None where there is none."""
-        tables = self._kept[self.steps[0].holds].band.tables
+        tables = self.band(self.steps[0]).tables
         depth, row = min(self.depth, max(1, tables.deepest_within(most))), self._cuts(1).start()
         rows = [row]
         for position, step in enumerate(self.steps, start=1):
@@ -280,7 +292,7 @@ class SumRows:
         return self._trace(rows, most) if row[0] < NEVER else None
 
     def _trace(self, rows: list[Ints], most: int) -> Path:
-        found, ways, slowest, sync = [0], list[Way](), 0, 0
+        found, ways, entries, slowest, sync = [0], list[Way](), list[Entries](), 0, 0
         for position in range(len(self.steps), 0, -1):
             first, tables, cuts = found[-1], self.stage(self.steps[position - 1]), self._cuts(position)
             stages = cuts.stages(slice(first, first + 1), self.depth)
@@ -289,9 +301,10 @@ class SumRows:
             end, at = cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
+            entries.append(at)
             option = self.ways(self.steps[position - 1])[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
-        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways))
+        return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
     def _begins(self, position: int) -> slice:
         """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""

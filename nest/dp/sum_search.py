@@ -9,7 +9,7 @@ that synchronise as long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -23,6 +23,7 @@ from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
+from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import GroupedTables, Tables, band_of
 from nest.tables.grouped import Site
@@ -31,10 +32,10 @@ from nest.units import LONGEST, NEVER, Ints
 
 def settle_sums(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent of a search; raises `TimeUp` after its deadline."""
-    _Agenda(tables, watch).settle()
+    Agenda(tables, watch).settle()
 
 
-class _Agenda:
+class Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
     A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
@@ -46,23 +47,45 @@ class _Agenda:
         self._heap: list[tuple[int, int, Callable[[int], None]]] = []
         self._count = 0
         for variant in tables.fitting:
-            self._add(least_of_variant(tables, variant), partial(self._open, variant))
+            for schedule in self.schedules:
+                self.add(least_of_variant(tables, variant), partial(self._open, variant, schedule))
+
+    @property
+    def schedules(self) -> list[ScheduleName]:
+        """Those to try: GPipe takes as long as 1F1B by `sum`, and never less memory."""
+        allowed = self.tables.problem.choices.schedules
+        return ["1f1b"] if "1f1b" in allowed else sorted(allowed)
 
     def settle(self) -> None:
         """Do what is left, until no bound can win."""
         watch = self.watch
-        while self._heap and self._heap[0][0] < watch.incumbent.objective:
+        while self.next_bound < watch.incumbent.objective:
             bound, _, step = heapq.heappop(self._heap)
             watch.bound = bound
             watch.check()
             step(bound)
 
-    def _add(self, bound: int, step: Callable[[int], None]) -> None:
+    @property
+    def next_bound(self) -> int:
+        """The least bound of what is left, `NEVER` where nothing is."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def add(self, bound: int, step: Callable[[int], None]) -> None:
+        """Enter what is to be done, and a bound of what may come of it."""
         self._count += 1
         heapq.heappush(self._heap, (bound, self._count, step))
 
-    def _open(self, variant: Variant, _: int) -> None:
-        engine = SumSearch(self.tables.of_variant(variant), self.watch)
+    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
+        """Return what settles the outer choices of a variant and a schedule."""
+        return SumSearch(self.tables.of_variant(variant), self.watch, schedule)
+
+    def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
+        """Enter a choice, for each of its placings with what its stages see."""
+        for prepared in engine.prepare(choice):
+            self.add(max(bound, prepared.bound), partial(_settled, prepared))
+
+    def _open(self, variant: Variant, schedule: ScheduleName, _: int) -> None:
+        engine = self.engine(variant, schedule)
         for ranges in sum_ranges(engine.bounds):
             self.watch.total += int(ranges.sizes.sum())
             self._begin(engine, ranges)
@@ -73,7 +96,7 @@ class _Agenda:
     def _next(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int) -> None:
         if turn < len(order):
             bound = int(choices.bounds[order[turn]])
-            self._add(bound, lambda bound: self._consider(engine, choices, order, turn, bound))
+            self.add(bound, lambda bound: self._consider(engine, choices, order, turn, bound))
 
     def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
         self._next(engine, choices, order, turn + 1)
@@ -83,15 +106,11 @@ class _Agenda:
         if bound >= best or single:
             self.watch.settled += int(choices.sizes[row])
         if bound < best:
-            self._add(bound, partial(self._prepare, engine, single) if single else partial(self._split, engine, chosen))
+            self.add(bound, partial(self.prepare, engine, single) if single else partial(self._split, engine, chosen))
 
     def _split(self, engine: SumSearch, chosen: SumRange, bound: int) -> None:
         choices = sum_choices(engine.bounds, chosen)
         self._begin(engine, replace(choices, bounds=np.maximum(choices.bounds, bound)))
-
-    def _prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
-        for prepared in engine.prepare(choice):
-            self._add(max(bound, prepared.bound), partial(_settled, prepared))
 
 
 class SumSearch:
@@ -103,13 +122,24 @@ class SumSearch:
         Of the variant.
     watch
         Of the search.
+    schedule
+        Of its plans.
+    bounds
+        Of the objective; those of `sum` where none are given.
     """
 
-    def __init__(self, tables: GroupedTables, watch: Watch) -> None:
-        self.tables, self.watch, self.bounds = tables, watch, SumBounds(tables)
+    def __init__(
+        self,
+        tables: GroupedTables,
+        watch: Watch,
+        schedule: ScheduleName = "1f1b",
+        bounds: SumBounds | None = None,
+    ) -> None:
+        self.tables, self.watch, self.schedule = tables, watch, schedule
+        self.bounds = bounds or SumBounds(tables)
         self._bands: dict[int, Bands] = {}
 
-    def prepare(self, choice: SumChoice) -> Iterator[_Prepared]:
+    def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
         tables, seen = self.tables, set[object]()
         options = tables.options(choice.replicas, choice.stages)
@@ -120,18 +150,19 @@ class SumSearch:
             known = placing if tables.filters.by_place else sights
             if known not in seen:
                 seen.add(known)
-                yield _Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
+                yield Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
 
     def bands(self, depth: int) -> Bands:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            self._bands[rounded] = Bands(rounded, partial(band_of, self.tables, rounded))
+            make = partial(band_of, self.tables, rounded, puts_off=self.schedule == "zb-h1")
+            self._bands[rounded] = Bands(rounded, make)
         return self._bands[rounded]
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """An outer choice that is ready to be settled."""
 
     engine: SumSearch
@@ -142,6 +173,7 @@ class _Prepared:
 
     @property
     def incumbent(self) -> Incumbent:
+        """The best plan so far."""
         return self.engine.watch.incumbent
 
     def settle(self) -> None:
@@ -164,13 +196,13 @@ class _Prepared:
         tables, guess = self.engine.tables, int(self.engine.bounds.crowded[self.choice.stages])
         while self.incumbent.objective == NEVER:
             guess = min(2 * guess + 1, LONGEST)
-            rows = self._at_depth(tables.deepest_within(guess))
+            rows = self.at_depth(tables.deepest_within(guess))
             slowest = rows.least_slowest()
             if slowest < NEVER:
-                self._evaluate(rows, slowest)
+                self.evaluate(rows, slowest)
             if rows.depth == tables.layers:
                 return rows if slowest < NEVER else None
-        return self._at_depth(tables.deepest_within(max(self._most(0), 0)))
+        return self.at_depth(tables.deepest_within(max(self._most(0), 0)))
 
     def _most(self, sync: int) -> int:
         """Return the largest load with which a plan could be better that synchronises for so long at least."""
@@ -179,13 +211,14 @@ class _Prepared:
             return -1
         return min(room // self.choice.further if self.choice.further else LONGEST, LONGEST - 1)
 
-    def _at_depth(self, depth: int) -> SumRows:
+    def at_depth(self, depth: int) -> SumRows:
+        """Return the recursion over stages of at least so many layers, as far as there are."""
         tables, choice = self.engine.tables, self.choice
         starts = _starts(self.placing, choice.stages)
         steps = tuple(
             Step(
                 self.sites[-position],
-                tables.flying(choice.replicas, position),
+                tables.flying(choice.replicas, position, choice.stages, self.engine.schedule),
                 role,
                 starts[-position] if tables.filters.by_place else 0,
                 tables.held_ends(position, choice.stages),
@@ -199,13 +232,13 @@ class _Prepared:
         """Return what a plan takes but for its synchronisation."""
         return path.loads + self.choice.further * path.slowest
 
-    def _evaluate(self, rows: SumRows, most: int) -> Path:
+    def evaluate(self, rows: SumRows, most: int) -> Path:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""
         path = rows.least_sum(most)
         if path is None:
             raise AssertionError("a plan keeps this cap")
         objective = self._value(path) + path.sync
-        self.incumbent.keep(objective, partial(sum_plan, self.engine.tables, self.choice, self.placing, path))
+        self.incumbent.keep(objective, partial(sum_plan, self, path.cuts, path.ways))
         return path
 
     def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
@@ -213,10 +246,10 @@ class _Prepared:
 
         The least sum under a cap on the load bounds all plans between the next lower cap that was tried and this one.
         """
-        high = self._evaluate(rows, self._most(least_sync))
+        high = self.evaluate(rows, self._most(least_sync))
         if high.slowest == slowest or not self.choice.further:
             return high
-        low = self._evaluate(rows, slowest)
+        low = self.evaluate(rows, slowest)
         best, values = min(high, low, key=self._value), rows.loads(slowest, high.slowest)
         open_ranges = [(0, low.loads, len(values) - 1, high.loads)]
         while open_ranges:
@@ -227,24 +260,25 @@ class _Prepared:
             if bound + least_sync >= self.incumbent.objective or bound >= self._value(best):
                 continue
             middle = (first + last) // 2
-            path = self._evaluate(rows, int(values[middle]))
+            path = self.evaluate(rows, int(values[middle]))
             best = min(best, path, key=self._value)
             reached = int(np.searchsorted(values, path.slowest))
             open_ranges += [(first, most_loads, reached, path.loads), (middle, path.loads, last, least_loads)]
         return best
 
 
-def _settled(prepared: _Prepared, _: int) -> None:
+def _settled(prepared: Prepared, _: int) -> None:
     prepared.settle()
 
 
-def sum_plan(tables: GroupedTables, choice: SumChoice, placing: Placing, path: Path) -> Plan:
-    """Place the stages of a plan, and name their layers."""
-    runs = zip(pairwise(path.cuts), _starts(placing, choice.stages), path.ways, strict=True)
+def sum_plan(prepared: Prepared, cuts: Sequence[int], ways: Sequence[Way]) -> Plan:
+    """Place the stages of a plan, and name their layers; ``cuts`` are ``[0, cut, ..., layers]``."""
+    engine, choice, placing = prepared.engine, prepared.choice, prepared.placing
+    tables, stride = engine.tables, placing.stride
+    runs = zip(pairwise(cuts), _starts(placing, choice.stages), ways, strict=True)
     stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
-    technologies, stride = tables.problem.cluster.technologies, placing.stride
-    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, technologies=technologies)
-    return replace(plan, line=placing.line)
+    plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule)
+    return replace(plan, technologies=tables.problem.cluster.technologies, line=placing.line)
 
 
 def _starts(placing: Placing, stages: int) -> list[int]:

@@ -5,7 +5,17 @@ It never reads the solvers' tables. It walks every stage of every replica at its
 """
 
 from nest.evaluate.judge import evaluate
+from nest.evaluate.played import pipeline_of, sync_of
 from nest.evaluate.rules import sharing_replicas
 from nest.evaluate.verdict import Evaluation, Levels, StageFigures, Violation
 
-__all__ = ["Evaluation", "Levels", "StageFigures", "Violation", "evaluate", "sharing_replicas"]
+__all__ = [
+    "Evaluation",
+    "Levels",
+    "StageFigures",
+    "Violation",
+    "evaluate",
+    "pipeline_of",
+    "sharing_replicas",
+    "sync_of",
+]

@@ -14,6 +14,7 @@ from nest.cost.exchanges import (
     BACKWARD,
     FORWARD,
     GATHERS,
+    SCATTERS,
     Exchanges,
     Part,
     ZeroExchanges,
@@ -23,9 +24,10 @@ from nest.cost.exchanges import (
     sums,
 )
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
+from nest.cost.memory import state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths, hideable, left
 from nest.cost.scale import Scale
+from nest.cost.schedules import Schedule, in_flight
 from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
@@ -54,6 +56,22 @@ class Groups(NamedTuple):
 
     within: frozenset[Spread]
     across: frozenset[Spread]
+
+
+class Shown(NamedTuple):
+    """Ticks that are left of what the holders of weights exchange for each microbatch.
+
+    Parameters
+    ----------
+    forward, backward
+        Of what goes with these passes.
+    weight
+        Of what goes with gradients of weights, where these come later than those of inputs.
+    """
+
+    forward: int
+    backward: int
+    weight: int
 
 
 class Hop(NamedTuple):
@@ -204,7 +222,7 @@ class _Stage:
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
         before, behind = self._hops(self.at - 1), self._hops(self.at)
-        sharding, sync, step = self._sharding(), self._sync(), self._step()
+        shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
         places = self.walk.places(blocks).tolist()
         passes = {place: self._passes(place) for place in set(places)}
@@ -223,9 +241,10 @@ class _Stage:
         forward, backward, entry, out, block = max(rows, key=lambda row: (row[0] + row[1], row))
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
-        load = forward + backward + sharding
+        load = forward + backward + sum(shown)
         memory, stepping = self._memory()
-        return StageFigures(load, forward, backward, sharding, sync + step, memory, levels, step, stepping)
+        once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
+        return StageFigures(load, forward, backward, sum(shown), *once, *split)
 
     def _hops(self, boundary: int) -> list[Hop]:
         """Return the transfers across a boundary for each replica, in its slowest pair of devices."""
@@ -260,29 +279,34 @@ class _Stage:
             return 0
         return self.walk.ticks([again.repeated_s]) + sum(self.walk.inside(each, block) for each in again.collectives)
 
-    def _sharding(self) -> int:
+    def _shown(self) -> Shown:
         """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""
-        walk, block = self.walk, self._first_block
         if self.zero != 3:
-            return int(left(sum(self._behind), self._backward, walk.hidden))
-        total = 0
-        for at, layer in enumerate(self.layers):
-            ahead, window = (
-                self._exchanged(FORWARD, self._weights([layer])),
-                self._pass(at, "forward", block) if at else 0,
-            )
-            total += int(left(ahead, window, walk.hidden))
-            window = self._pass(at, "backward", block) + self._again(at, block)
-            total += int(left(self._behind[at], window, walk.hidden))
-        return total
+            shown = self._left(sum(self._behind), self._window)
+            return Shown(0, 0, shown) if self._puts_off else Shown(0, shown, 0)
+        return Shown(*map(sum, zip(*map(self._shown_of, range(len(self.layers))), strict=True)))
+
+    def _shown_of(self, at: int) -> Shown:
+        """Return the same of one layer whose weights are gathered for each pass."""
+        block = self._first_block
+        gathered = self._exchanged(FORWARD, self._weights([self.layers[at]]))
+        forward = self._left(gathered, self._pass(at, "forward", block) if at else 0)
+        window = self._pass(at, "backward", block) + self._again(at, block)
+        if not self._puts_off:
+            return Shown(forward, self._left(self._behind[at], window), 0)
+        late = self.walk.scale.weight_ticks(self.layers[at])
+        return Shown(forward, self._left(gathered, window - late), self._left(self._behind[at], late))
+
+    def _left(self, ticks: int, beside: int) -> int:
+        return int(left(ticks, beside, self.walk.hidden))
 
     def _sync(self) -> int:
         """Return what is left of exchanges once per iteration, the sums of gradients beside the last backward pass."""
         factor = self.walk.problem.preset.sync_factor
         summed = self._exchanged(sums(self.walk.problem.training), self._held, factor) + self._across()
-        window = max(self._backward - sum(self._behind), 0)
+        window = max(self._window - sum(self._behind), 0)
         window = min(int(hideable(summed, len(self.layers))), window)
-        once = int(left(summed, window, self.walk.hidden)) + self._exchanged(GATHERS, self._held, factor)
+        once = self._left(summed, window) + self._exchanged(GATHERS, self._held, factor)
         return once + self._ends()
 
     def _ends(self) -> int:
@@ -317,15 +341,23 @@ class _Stage:
         """The block of replica 0: where a plan is legal, collectives inside take the same in each."""
         return int(self.walk.blocks(self.at)[0])
 
+    @property
+    def _puts_off(self) -> bool:
+        """Whether gradients of weights come later than those of inputs."""
+        return self.walk.plan.schedule == "zb-h1"
+
     @cached_property
-    def _backward(self) -> int:
-        """Ticks of the backward pass, without what it repeats and transfers."""
+    def _window(self) -> int:
+        """Ticks beside which sums of gradients run: the backward pass without what it repeats, or what is put off."""
+        if self._puts_off:
+            return sum(map(self.walk.scale.weight_ticks, self.layers))
         return sum(self._pass(at, "backward", self._first_block) for at in range(len(self.layers)))
 
     @cached_property
     def _behind(self) -> tuple[int, ...]:
-        """What each layer exchanges for the backward pass of a microbatch, whether it is hidden or not."""
-        return tuple(self._exchanged(BACKWARD, self._weights([layer])) for layer in self.layers)
+        """What each layer exchanges in this time for each microbatch, whether it is hidden or not."""
+        by_type = SCATTERS if self._puts_off else BACKWARD
+        return tuple(self._exchanged(by_type, self._weights([layer])) for layer in self.layers)
 
     def _weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
         """Return quanta of dense weights, and of the experts' on each device."""
@@ -392,11 +424,13 @@ class _Stage:
         kept = list(accumulate(walk.quanta(each.activation_bytes) for each in held_by))
         working = [walk.quanta(each.working_bytes) for each in held_by]
         moments = [self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True)]
-        peak = max(sum(both) for both in zip(kept, moments, strict=True))
-        flying = (in_flight(microbatches, stages - self.at) - 1) * kept[-1] + peak
+        at_work = [kept[-1]] * len(kept) if self._puts_off else kept  # gradients of weights need all of it later
+        peak = max(sum(both) for both in zip(at_work, moments, strict=True))
+        flying = in_flight(Schedule(walk.plan.schedule), stages, self.at, microbatches)
+        passing = (flying - 1) * kept[-1] + peak
         overhead = walk.quanta(walk.problem.training.overhead_bytes)
-        stepping = max(walk.copies.stepped * self._stepped_on - flying, 0)
-        return held + flying + stepping + overhead, stepping
+        stepping = max(walk.copies.stepped * self._stepped_on - passing, 0)
+        return held + passing + stepping + overhead, stepping
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""

@@ -8,9 +8,11 @@ from nest.constraints import Outer, Whole
 from nest.constraints.judge import broken
 from nest.cost.scale import Scale, scale_of
 from nest.cost.schedule import iteration, summed
+from nest.cost.schedules import Schedule
 from nest.errors import InvalidPlan
 from nest.evaluate.grouped import grouped_figures
 from nest.evaluate.levelled import levelled_figures
+from nest.evaluate.played import stage_times
 from nest.evaluate.rules import (
     choice_violations,
     cover_violations,
@@ -22,6 +24,7 @@ from nest.evaluate.rules import (
 )
 from nest.evaluate.verdict import Evaluation, StageFigures, Violation
 from nest.graph import LayerGraph
+from nest.pipeline import Pipeline, simulate
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.units import bytes_of
@@ -57,12 +60,16 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     problem = problem.built(technologies)
     placement = list(placement_violations(problem, plan))
     violations += placement
-    if plan.replicas < 1 or any(violation.rule == "devices" for violation in placement):
+    if (
+        plan.schedule not in problem.preset.schedules
+        or plan.replicas < 1
+        or any(violation.rule == "devices" for violation in placement)
+    ):
         return Evaluation(scale, None, (), tuple(violations))
     priced = grouped_figures if problem.preset.collectives == "groups" else levelled_figures
     figures = tuple(priced(problem, plan, graph, scale))
     violations += memory_violations(problem, scale, figures)
-    objective, sync = _objective(problem, plan, figures)
+    objective, sync = _objective(problem, plan, scale, figures)
     violations += range_violations(scale, max(stage.load for stage in figures), objective)
     if problem.constraints:
         whole = _whole(problem, plan, scale, figures, (objective, sync))
@@ -71,14 +78,17 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     return Evaluation(scale, objective, figures, tuple(violations))
 
 
-def _objective(problem: Problem, plan: Plan, figures: tuple[StageFigures, ...]) -> tuple[int, int]:
+def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageFigures, ...]) -> tuple[int, int]:
     """Return the time of an iteration, and of the synchronisation in it."""
     counted = figures if problem.preset.sync_all_stages else figures[:1]
     sync, load = max(stage.sync for stage in counted), max(stage.load for stage in figures)
     microbatches = problem.microbatches(plan.variant)
+    each = -(-microbatches // plan.replicas)
+    if problem.preset.objective == "simulated":
+        pipeline = Pipeline(stage_times(problem, plan, scale, figures), each)
+        return simulate(pipeline, Schedule(plan.schedule)).makespan + sync, sync
     if problem.preset.objective == "sum":
-        loads = sum(stage.load for stage in figures)
-        return summed(loads, load, -(-microbatches // plan.replicas), sync), sync
+        return summed(sum(stage.load for stage in figures), load, each, sync), sync
     return iteration(load, microbatches, plan.replicas, len(figures), sync), sync
 
 

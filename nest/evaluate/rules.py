@@ -38,7 +38,7 @@ def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``variant``, ``nesting``, ``replicas``, ``stages``, ``sharding`` and ``recompute``."""
+    """Yield violations of what a plan chooses, from ``variant`` and ``schedule`` to ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
     if not problem.admits(plan.variant):
         yield Violation("variant", f"{plan.variant} is not among the allowed ones")
@@ -50,6 +50,8 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("replicas", f"{plan.replicas} replicas, allowed are {sorted(choices.replicas)}")
     if choices.stages is not None and len(plan.stages) not in choices.stages:
         yield Violation("stages", f"{len(plan.stages)} stages, allowed are {sorted(choices.stages)}")
+    if plan.schedule not in choices.schedules:
+        yield Violation("schedule", f"{plan.schedule!r}, allowed are {', '.join(sorted(choices.schedules))}")
     for at, stage in enumerate(plan.stages):
         yield from _sharding_violations(problem, plan, at)
         if what := _wrong_recompute(problem, plan, stage, last=at + 1 == len(plan.stages)):
@@ -68,8 +70,9 @@ def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) 
     if stage.recompute == "none":
         idle = "none" not in kinds and any(able.values())
         return f"nothing, allowed are {', '.join(kinds)}" if idle else None
-    if stage.recompute not in kinds:
-        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}"
+    if stage.recompute not in kinds or plan.schedule == "zb-h1":
+        late = ", but nothing under zb-h1" if plan.schedule == "zb-h1" else ""
+        return f"{stage.recompute!r}, allowed are {', '.join(kinds)}{late}"
     count = able[stage.recompute]
     asked = count if stage.recomputed is None else stage.recomputed
     if not 1 <= asked <= count:

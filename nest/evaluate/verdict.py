@@ -55,6 +55,8 @@ class StageFigures:
         Of ``sync``, the optimizer's step.
     stepping
         Of ``memory``, what the step takes more than the microbatches in flight.
+    gathered, scattered
+        Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
     """
 
     load: int
@@ -66,6 +68,8 @@ class StageFigures:
     levels: Levels
     step: int = 0
     stepping: int = 0
+    gathered: int = 0
+    scattered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nest.cost.schedules import ScheduleName
 from nest.errors import InvalidPlan
 from nest.execute.job import Job
 from nest.execute.shape import Shape, scaled_down, shape_of
 from nest.execute.tiny import ENDS, Tiny
 from nest.plan import Plan
+from nest.presets import ScheduleName
 from nest.problem import Problem
+
+EXECUTED: tuple[ScheduleName, ...] = ("1f1b", "gpipe")
+"""Schedules that PyTorch is asked for."""
 
 EXPERTS_EACH = 2
 """Experts of the tiny model for each expert rank."""
@@ -68,6 +71,8 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
     shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
         shape = replace(shape, schedule=asked.schedule)
+    if shape.schedule not in EXECUTED:
+        raise InvalidPlan("schedule", f"{shape.schedule!r} is not executed", f"give --schedule {' or '.join(EXECUTED)}")
     smaller: tuple[str, ...] = ()
     if asked.scale_down:
         shape, smaller = scaled_down(shape, asked.processes)

@@ -7,11 +7,11 @@ from itertools import accumulate, pairwise
 from math import gcd
 from typing import Any
 
-from nest.cost.schedules import ScheduleName
 from nest.errors import InvalidPlan
 from nest.evaluate import sharing_replicas
 from nest.execute.tiny import ENDS
 from nest.plan import Plan
+from nest.presets import ScheduleName
 from nest.problem import Problem, Recompute
 
 FEWEST = 2

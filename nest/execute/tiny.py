@@ -18,6 +18,9 @@ ENDS = 2
 CHOSEN = 2
 """Experts that a token passes."""
 
+MOST_BLOCKS = 2000
+"""More are not trained: it would take hours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiny:
@@ -41,7 +44,7 @@ class Tiny:
     Raises
     ------
     InvalidProblem
-        If there is no block.
+        If there is no block, or there are too many to train on this machine.
     """
 
     blocks: int
@@ -53,6 +56,9 @@ class Tiny:
     experts: int = 0
 
     def __post_init__(self) -> None:
+        if self.blocks > MOST_BLOCKS:
+            what = f"{self.blocks} between embedding and head"
+            raise InvalidProblem("layers", what, f"give at most {MOST_BLOCKS} with --layers")
         if self.blocks < 1:
             what = f"{self.layers}, and the tiny model has an embedding, at least one block and a head"
             raise InvalidProblem("layers", what, "give a number of blocks with --layers")

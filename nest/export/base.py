@@ -16,6 +16,7 @@ from nest.constraints import Outer
 from nest.errors import InvalidPlan
 from nest.export.numbers import ModelNumbers, numbers_of
 from nest.plan import Plan
+from nest.presets import SCHEDULES, ScheduleName
 from nest.problem import Problem, Recompute
 from nest.runs import Run
 from nest.units import Ints
@@ -167,6 +168,8 @@ class Framework(ABC):
         What it may compute again, and what of that in some layers of each stage only, the first so many.
     hybrid
         Whether it spreads ZeRO over groups of replicas, too.
+    schedules
+        In which orders it takes the passes of a pipeline.
     """
 
     name: ClassVar[str]
@@ -177,6 +180,7 @@ class Framework(ABC):
     recomputes: ClassVar[frozenset[Recompute]] = frozenset({"none", "full"})
     parts: ClassVar[frozenset[Recompute]] = frozenset()
     hybrid: ClassVar[bool] = True
+    schedules: ClassVar[frozenset[ScheduleName]] = frozenset({"1f1b"})
 
     @abstractmethod
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
@@ -221,8 +225,17 @@ class Framework(ABC):
             return [Fault("recompute", what)]
         return []
 
+    def schedule_faults(self, name: ScheduleName) -> list[Fault]:
+        """Return why the framework cannot take the passes of a pipeline in an order."""
+        if name in self.schedules:
+            return []
+        known = ", ".join(each for each in SCHEDULES if each in self.schedules)
+        return [Fault("schedule", f"{name!r}: {self.title} is written with {known}")]
+
     def require(self, given: Assignment) -> None:
         """Raise `Inexpressible`, naming the first stage or width, where the framework cannot run the plan."""
+        for fault in self.schedule_faults(given.plan.schedule):
+            raise Inexpressible(fault.where, fault.what, APPROXIMATE)
         require_order(given.plan, self.title)
         require_whole_nodes(given, self.title)
         faults = self.faults(given.run, given.model, given.outer)

@@ -79,6 +79,9 @@ def exported(given: Assignment, framework: Framework) -> Export:
     """
     framework.require(given)
     export = framework.write(given)
+    if given.plan.technologies:
+        what = f"the links of the network are to be {', '.join(given.plan.technologies)}"
+        export = replace(export, notes=(what, *export.notes))
     for rule in framework.broken(export.text, given.world):
         raise InvalidPlan(framework.name, f"{framework.title} would refuse what was written: {rule}", "please report")
     return replace(export, notes=(*given.standing, *export.notes))

@@ -62,7 +62,7 @@ class Megatron(Framework):
             yield Fault("sequence", "false: experts beside tensor parallel need sequence parallel there")
         if variant.expert == 1:
             return
-        if variant.context > 1:
+        if variant.context > 1 and run.hardware.cluster.group_sizes[0] % variant.width:
             yield _elsewhere(variant.expert, "context", variant.context)
         if variant.tensor > 1 and not run.cut_experts:
             yield _elsewhere(variant.expert, "tensor", variant.tensor)
@@ -153,8 +153,15 @@ def _sharded(given: Assignment, title: str) -> Flags:
 
 
 def _elsewhere(expert: int, axis: str, width: int) -> Fault:
+    """Return why an expert width does not go with another width.
+
+    Core numbers the ranks of experts for themselves (`parallel_state.py`): within a stage tensor ranks of experts count
+    up first, then expert ranks, whatever of dense layers they are. Beside context parallel its groups of experts are
+    thus neighbours where ours are a context width apart. As long as nodes consist of whole blocks, the groups of both
+    have equally many members in equally many nodes, and nothing takes another time.
+    """
     what = f"{expert} beside {axis} {width}: Megatron-LM spreads experts over {axis} ranks first, this plan does not"
-    return Fault("expert", what)
+    return Fault("expert", f"{what}, and not all of a block is in one node" if axis == "context" else what)
 
 
 def _software_faults(run: Run) -> Iterator[Fault]:
@@ -195,6 +202,8 @@ def _notes(given: Assignment) -> Iterator[str]:
     run = given.run
     if not run.framework.name.startswith("megatron"):
         yield f"the plan was priced for framework {run.framework.name!r}"
+    if given.plan.variant.context > 1 and given.plan.variant.expert > 1:
+        yield "groups of experts are those of Megatron-LM, neighbours within the same nodes"
     if run.imbalance != 1 or run.capacity:
         yield "the load of experts that the plan assumes is no setting"
     if any(extra.stack.name == "prediction" for extra in run.model.extras):

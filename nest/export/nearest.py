@@ -16,6 +16,7 @@ from nest.export.base import Framework, Inexpressible
 from nest.export.numbers import ModelNumbers, numbers_of
 from nest.export.parts import AlikeSearch, all_layers
 from nest.plan import Plan
+from nest.presets import SCHEDULES
 from nest.problem import RECOMPUTE, Choices, Problem
 from nest.result import Report, Result
 from nest.runs import Run
@@ -77,7 +78,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     Raises
     ------
     Infeasible
-        If the framework has none of the ZeRO types, or of what may be recomputed, that the problem allows.
+        If the framework has none of the ZeRO types, of the schedules, or of what may be recomputed, that the problem
+        allows.
     InvalidProblem
         If the model is none that frameworks have, or the problem allows fewer layers to recompute than a stage may have
         and the framework recomputes all of them.
@@ -91,9 +93,14 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     if not kinds:
         known = ", ".join(kind for kind in RECOMPUTE if kind in framework.recomputes)
         raise Infeasible(f"{framework.title} recomputes {known}, of which the problem allows nothing")
+    schedules = choices.schedules & framework.schedules
+    if not schedules:
+        known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
+        raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
     asked = problem.with_constraints(*problem.constraints, constraint)
-    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=choices.hybrid and framework.hybrid)
+    hybrid = choices.hybrid and framework.hybrid
+    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules)
     whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
     if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
         what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"

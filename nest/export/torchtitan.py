@@ -21,6 +21,7 @@ from nest.export.base import (
     same_sharding,
 )
 from nest.export.numbers import ModelNumbers
+from nest.presets import ScheduleName
 from nest.runs import Run
 
 FLAVORS: Mapping[tuple[int, int, int, int, int, int], tuple[str, str]] = {
@@ -45,6 +46,9 @@ From `torchtitan/models/*/__init__.py`.
 RESHARD = {2: "never", 3: "always"}
 """``fsdp_reshard_after_forward`` by ZeRO type."""
 
+NAMES: Mapping[ScheduleName, str] = {"1f1b": "1F1B", "gpipe": "GPipe"}
+"""``pipeline_parallel_schedule`` by schedule. What PyTorch has of zero bubbles is other than ZB-H1."""
+
 
 class Torchtitan(Framework):
     """torchtitan, with settings in TOML."""
@@ -54,6 +58,7 @@ class Torchtitan(Framework):
     versions: ClassVar[str] = "0.2"
     zeros: ClassVar[frozenset[int]] = frozenset({0, 2, 3})
     zeros_in_pipeline: ClassVar[frozenset[int]] = zeros
+    schedules: ClassVar[frozenset[ScheduleName]] = frozenset(NAMES)
 
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
@@ -135,7 +140,7 @@ class Torchtitan(Framework):
             table["expert_parallel_degree"] = variant.expert
             table["expert_tensor_parallel_degree"] = variant.tensor if given.run.cut_experts else 1
         if stages > 1:
-            table["pipeline_parallel_schedule"] = "1F1B"
+            table["pipeline_parallel_schedule"] = NAMES[given.plan.schedule]
             table["pipeline_parallel_microbatch_size"] = variant.microbatch
             table["module_fqns_per_model_part"] = _modules(given)
         return table
@@ -208,7 +213,7 @@ def _broken_pipeline(training: Mapping[str, Any], parallelism: Mapping[str, Any]
     if stages == 1:
         return
     if len(parts) != stages:
-        yield f"module_fqns_per_model_part: {len(parts)} parts for {stages} stages under 1F1B"
+        yield f"module_fqns_per_model_part: {len(parts)} parts for {stages} stages"
     modules = [name for part in parts for name in part]
     layers = [f"layers.{at}" for at in range(len(modules) - 3)]
     if modules != ["tok_embeddings", *layers, "norm", "output"] or not all(parts):

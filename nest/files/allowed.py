@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nest.files.limits import MOST_COUNT
 from nest.files.words import show
+from nest.presets import SCHEDULES, ScheduleName
 from nest.problem import RECOMPUTE, Allowed, Recompute
 
 RANGES = r"[0-9]{1,10}(\.\.[0-9]{1,10})?(,[0-9]{1,10}(\.\.[0-9]{1,10})?)*"
@@ -19,6 +20,8 @@ ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
 DEVICES_ADVICE = "devices from 0 on, as in 7 or 8..15,40, or none"
 
 RECOMPUTE_ADVICE = '"any", or kinds among "none", "selective" and "full"'
+
+SCHEDULE_ADVICE = "one or several of " + ", ".join(SCHEDULES)
 
 EVERY_ZERO = frozenset({0, 1, 2, 3})
 
@@ -65,6 +68,15 @@ def parse_recompute(text: str) -> frozenset[Recompute] | None:
         if part not in RECOMPUTE:
             raise ValueError(f"{show(part)} is no kind of recomputation")
     return frozenset(each for each in RECOMPUTE if each in parts)
+
+
+def parse_schedules(text: str) -> frozenset[ScheduleName]:
+    """Return the schedules that a text allows; raises `ValueError` like `parse_allowed`."""
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part not in SCHEDULES:
+            raise ValueError(f"{show(part)} is no schedule")
+    return frozenset(each for each in SCHEDULES if each in parts)
 
 
 def spell_allowed(values: Iterable[int]) -> int | list[int] | str:

@@ -62,11 +62,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     OSError
         If the file cannot be written.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    if Path(path).exists() and not Path(path).is_file():  # looked at as it is: what /dev/stdout leads to has no path
         with _naming(path):
-            target.write_bytes(data)
+            Path(path).write_bytes(data)
         return
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with _naming(path):

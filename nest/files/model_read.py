@@ -234,6 +234,7 @@ def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> 
             *filter(None, (_converted(name, row, each) for each in again)),
         ),
         row.tied_bytes,
+        None if row.weight_share is UNSET else row.weight_share,
     )
 
 

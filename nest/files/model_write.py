@@ -18,7 +18,7 @@ Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
 Figures: TypeAlias = tuple[
-    float, float, Number, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...]
+    float, float, Number, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...], float | None
 ]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
@@ -98,6 +98,7 @@ def _costs(graph: LayerGraph) -> list[Figures]:
             layer.tied_bytes,
             layer.collectives,
             layer.recomputed,
+            layer.weight_share,
         )
         for layer in graph.layers
     ]
@@ -168,7 +169,7 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
 
 
 def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
-    forward, backward, parameters, activations, experts, working, tied, collectives, recomputed = costs
+    forward, backward, parameters, activations, experts, working, tied, collectives, recomputed, weight_share = costs
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
@@ -180,6 +181,8 @@ def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
         more["working_bytes"] = size(working)
     if tied:
         more["tied_bytes"] = size(tied)
+    if weight_share is not None:
+        more["weight_share"] = weight_share
     if sent is not None:
         more["output_bytes"] = size(sent)
     if collectives:

@@ -22,12 +22,25 @@ from nest.files.schema import RecomputeKind
 from nest.files.words import show
 from nest.line import Line
 from nest.plan import Plan, Sharding, ShardingKind, Stage
-from nest.presets import Arrangement
+from nest.presets import SCHEDULES, Arrangement, ScheduleName
 from nest.problem import Variant
 from nest.result import Result
 
 PLAN_SCHEMA = "nest.plan/1"
 RESULT_SCHEMA = "nest.result/1"
+
+OTHERS = {
+    "nest.problem": "a problem",
+    "nest.run": "a run",
+    "nest.model": "a model",
+    "nest.cluster": "a cluster",
+    "nest.captured": "a captured module",
+    "nest.estimate": "an estimate",
+    "nest.certificate": "a certificate",
+    "nest.report": "a report",
+    "nest.comparison": "a comparison",
+}
+"""Other files of ours, by the name of their schema."""
 
 Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e18, description="seconds, a number from 0 on, or null")]
 
@@ -68,7 +81,7 @@ class PlanFile(Table):
     replicas: Count
     replica_stride: Count
     arrangement: Annotated[Arrangement, Meta(description='"replica-major", "replica-major-reversed" or "stage-major"')]
-    schedule: Annotated[Literal["1f1b"], Meta(description='"1f1b"')]
+    schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
     left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
@@ -130,8 +143,9 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
     document = Document.read(path, InvalidPlan)
     document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
     tree = document.tree
-    if str(tree["schema"]).startswith("nest.problem/"):
-        document.fail("schema", f"{show(tree['schema'])}: a problem, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
+    other = OTHERS.get(str(tree["schema"]).partition("/")[0])
+    if other is not None:
+        document.fail("schema", f"{show(tree['schema'])}: {other}, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
         return _claimed(document, tree, "", None)
     if tree.get("plan") is None:

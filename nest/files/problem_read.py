@@ -140,6 +140,7 @@ def _choices(table: ChoicesTable) -> Choices:
         stage_recompute=_kinds(_renamed(table)),
         recomputed=_allowed(table.recomputed, "recomputed"),
         hybrid=table.hybrid,
+        schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 
 

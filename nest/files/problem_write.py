@@ -123,6 +123,8 @@ def choice_values(choices: Choices) -> Values:
         values["stage_recompute"] = [each for each in RECOMPUTE if each in choices.stage_recompute]
     if not choices.hybrid:
         values["hybrid"] = False
+    if choices.schedules != {"1f1b"}:
+        values["schedules"] = sorted(choices.schedules)
     return values | {"zero": _zero(choices.zero), "recompute": choices.recompute}
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
-from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, ZERO_ADVICE
+from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, SCHEDULE_ADVICE, ZERO_ADVICE
 from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
     MOST_LAYERS,
@@ -25,6 +25,7 @@ from nest.files.limits import (
     Text,
     WholeId,
 )
+from nest.presets import ScheduleName
 from nest.problem import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
@@ -44,6 +45,9 @@ RecomputeKinds: TypeAlias = Annotated[
     Literal["any", "none", "selective", "full"]
     | Annotated[list[Literal["none", "selective", "full"]], Meta(min_length=1)],
     Meta(description=RECOMPUTE_ADVICE),
+]
+ScheduleNames: TypeAlias = Annotated[
+    ScheduleName | Annotated[list[ScheduleName], Meta(min_length=1)], Meta(description=SCHEDULE_ADVICE)
 ]
 PriceLimit: TypeAlias = Annotated[
     Annotated[float, Meta(ge=0, le=1e15)] | Literal["any"], Meta(description='a price from 0, or "any"')
@@ -162,6 +166,7 @@ class ChoicesTable(Table):
     hybrid: Switch = True
     price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
+    schedules: ScheduleNames = "1f1b"
 
 
 class LayerRun(Table):
@@ -222,7 +227,8 @@ class CostRow(VariantKeys, kw_only=True):
     """Costs, under one variant, of the layers of a ``kind`` or (these come first) of the layers with these ``ids``.
 
     ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
-    its weights is a copy of those of the model's ``table``.
+    its weights is a copy of those of the model's ``table``, ``weight_share`` the part of ``backward_s`` that takes
+    gradients of weights.
     """
 
     forward_s: Seconds
@@ -234,6 +240,7 @@ class CostRow(VariantKeys, kw_only=True):
     working_bytes: Bytes = 0
     tied_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
+    weight_share: Part | UnsetType = UNSET
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(
         default_factory=list
     )

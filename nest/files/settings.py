@@ -10,10 +10,12 @@ from nest.errors import InvalidProblem
 from nest.files.allowed import (
     ADVICE,
     DEVICES_ADVICE,
+    SCHEDULE_ADVICE,
     ZERO_ADVICE,
     parse_allowed,
     parse_devices,
     parse_recompute,
+    parse_schedules,
     parse_zero,
 )
 from nest.files.words import meant, show
@@ -99,6 +101,7 @@ PARSERS: Mapping[str, Parser] = {
     **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
+    "schedules": (parse_schedules, SCHEDULE_ADVICE),
     "price_at_most": (parse_price, "a price from 0, or any"),
     "recompute": ({"none": "none", "full": "full"}.__getitem__, "none or full"),
 }

@@ -13,7 +13,7 @@ from nest.errors import InvalidProblem
 from nest.families import Architecture, Block
 from nest.profile.blocks import block_of, inputs_of
 from nest.profile.shapes import Shape, shape_of
-from nest.profile.timing import Timer, kept_bytes
+from nest.profile.timing import Timer, kept_bytes, within_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -47,9 +47,9 @@ class ModelProfile:
         Raises
         ------
         InvalidProblem
-            If a width does not divide a model, or no block has a reference block.
+            If a width does not divide a model, the device has not the memory, or no block has a reference block.
         """
-        rows: list[Measurement] = []
+        shapes: list[tuple[str, int, Shape]] = []  # all of them before the first is measured
         missing: list[str] = []
         for name, block in self._blocks():
             if shape_of(block, 1) is None:
@@ -58,10 +58,12 @@ class ModelProfile:
             for tensor in self.tensors:
                 shape = shape_of(block, tensor)
                 assert shape is not None, "widths change no kind"
-                rows += [self._row(name, shape, tensor, microbatch) for microbatch in self.microbatches]
-        if not rows:
+                shapes.append((name, tensor, shape))
+        if not shapes:
             what = f"none of its blocks ({', '.join(missing)}) has a reference block"
             raise InvalidProblem("--model", what, "profile a module of yours, as in nest profile mymodel:block")
+        with within_memory(self.timer.device):
+            rows = [self._row(*each, microbatch) for each in shapes for microbatch in self.microbatches]
         return rows, missing
 
     def _blocks(self) -> Iterator[tuple[str, Block]]:
@@ -74,7 +76,7 @@ class ModelProfile:
                     seen.add((stack.name, block.kind))
                     yield (f"{stack.name}.{block.kind}" if len(stacks) > 1 else block.kind), block
 
-    def _row(self, name: str, shape: Shape, tensor: int, microbatch: int) -> Measurement:
+    def _row(self, name: str, tensor: int, shape: Shape, microbatch: int) -> Measurement:
         module, inputs = self._made(shape, microbatch)
         weights = list(module.parameters())
 

@@ -18,7 +18,7 @@ from nest.capture.trace import ExportFailed, Traced, trace
 from nest.capture.units import units_of
 from nest.costing import Measurement
 from nest.errors import InvalidProblem
-from nest.profile.timing import Timer
+from nest.profile.timing import Timer, within_memory
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,13 @@ class ModuleProfile:
         Raises
         ------
         InvalidProblem
-            If torch cannot see through the module, or a microbatch is no multiple of the batch of the inputs.
+            If torch cannot see through the module, a microbatch is no multiple of the batch of the inputs, or the
+            device has not the memory.
         """
         try:
             sized = exported(self.asked.module, self.asked.inputs, 1, self.asked.dtype)
-            return [row for microbatch in self.microbatches for row in self._rows(sized, microbatch)]
+            with within_memory(self.timer.device):
+                return [row for microbatch in self.microbatches for row in self._rows(sized, microbatch)]
         except ExportFailed as failure:
             remedy = "give inputs that it takes, and write it so that torch.export can see through it"
             raise InvalidProblem(self.asked.name, f"torch.export failed: {failure}", remedy) from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -77,6 +78,27 @@ class Timer:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
         return perf_counter()
+
+
+@contextmanager
+def within_memory(device: str) -> Iterator[None]:
+    """Turn a device's lack of memory into an answer.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the device, where torch could not allocate what is measured.
+    """
+    try:
+        yield
+    except (
+        MemoryError,
+        RuntimeError,
+    ) as error:  # torch has an error of its own for GPUs only, which is the latter, too
+        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+            raise
+        remedy = "give shorter sequences or smaller microbatches"
+        raise InvalidProblem("--device", f"{device!r} has not enough memory: {describe(error)}", remedy) from None
 
 
 def kept_bytes(call: Call, inputs: Sequence[Any], weights: Sequence[Any]) -> int:

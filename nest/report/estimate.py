@@ -55,10 +55,12 @@ class Estimated:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed of the model, and how a batch is counted that its slots do not divide."""
+        """What was assumed of the model, devices without work, and how a batch is counted that slots do not divide."""
         layout, setting = self.layout, self.setting
         counted_too = layout.microbatches(setting) * layout.data * setting.expert * setting.microbatch
-        notes = self.description.model.notes
+        notes, have = self.description.model.notes, self.hardware.cluster.devices
+        if self.estimate.devices < have:
+            notes = (f"{have - self.estimate.devices:,} of the {have:,} devices have no work", *notes)
         if counted_too == layout.global_batch:
             return notes
         slots = f"{layout.data} x {setting.expert} x {setting.microbatch} (replicas x expert x microbatch)"
@@ -141,7 +143,9 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
     summary.add("Memory", _verdict(found))
-    summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, ZeRO-{layout.zero}")
+    apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
+    spread = f"ZeRO-{layout.zero}{apart}"
+    summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
     summary.extend("Noted", found.notes)
     columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
     return render(screen, ruled_table(columns, _rows(found)), summary.table)

@@ -15,7 +15,7 @@ from nest.breakdown import (
     memory_parts,
 )
 from nest.cost.schedule import rounds
-from nest.evaluate import Evaluation, evaluate
+from nest.evaluate import Evaluation, evaluate, sync_of
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.throughput import Workload
@@ -78,13 +78,13 @@ class PricedPlan:
     @property
     def rounds(self) -> int:
         """How many times the slowest stage's load counts, apart from `once_s`."""
-        if self.problem.preset.objective == "sum":
-            return self.microbatches - 1
+        if self.problem.preset.objective != "bottleneck":
+            return self.microbatches - (self.problem.preset.objective == "sum")
         return rounds(self.problem.microbatches(self.plan.variant), self.plan.replicas, len(self.plan.stages))
 
     @property
     def once_s(self) -> float:
-        """Loads of all stages, where each counts once by itself; else nothing."""
+        """Loads of all stages, where each counts once; where the schedule is played, what the slowest stage waits."""
         return self.seconds(self._once)
 
     @property
@@ -159,6 +159,8 @@ class PricedPlan:
 
     @property
     def _once(self) -> int:
+        if self.problem.preset.objective == "simulated":
+            return self.objective_ticks - sync_of(self.problem, self.evaluation) - self._load * self.rounds
         loads = (stage.load for stage in self.evaluation.stages)
         return sum(loads) if self.problem.preset.objective == "sum" else 0
 

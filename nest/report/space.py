@@ -26,7 +26,19 @@ from nest.technologies import affordable
 def plans_of(problem: Problem) -> dict[Variant, int]:
     """Count the plans of each allowed variant that fit on the devices, with every choice of technologies (C14)."""
     choices = len(affordable(problem))
-    return {variant: choices * _plans(problem, variant) for variant in problem.variants}
+    return {variant: choices * _scheduled(problem, variant) for variant in problem.variants}
+
+
+def _scheduled(problem: Problem, variant: Variant) -> int:
+    """Count plans of all schedules: the same of each, but that nothing recomputes under ZB-H1 (C6)."""
+    names = problem.choices.schedules
+    total = len(names - {"zb-h1"}) * _plans(problem, variant)
+    if "zb-h1" not in names:
+        return total
+    kinds, layers = problem.recomputes(variant), problem.graphs[variant].layers
+    if "none" not in kinds and any(layer.again(kind) for layer in layers for kind in kinds):
+        return total
+    return total + _plans(problem.with_choices(stage_recompute=frozenset({"none"})), variant)
 
 
 def _plans(problem: Problem, variant: Variant) -> int:

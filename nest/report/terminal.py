@@ -272,6 +272,8 @@ def terms_text(priced: PricedPlan) -> str:
         further = counted(priced.rounds, "further microbatch")
         return f"{duration(priced.once_s)} for the first microbatch + {duration(priced.load_s)} x {further}{sync}"
     microbatches, fill = counted(priced.microbatches, "microbatch"), len(priced.plan.stages) - 1
+    if priced.problem.preset.objective == "simulated":
+        return f"{duration(priced.load_s)} x {microbatches} + {duration(priced.once_s)} of waiting{sync}"
     return f"{duration(priced.load_s)} x ({microbatches} + {fill} to fill){sync}"
 
 

@@ -1,15 +1,21 @@
-"""What the space of preset `default` does not have, on top of what the judge says: chunks, and state on the host."""
+"""What the space of preset `default` does not have, on top of what the judge says.
+
+Chunks, state on the host, and recomputation of the last layers of a stage.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil
 
 from nest.costing import Layout
+from nest.graph import Layer, Recomputed
 from nest.hardware import Device
 from nest.runs.figures import StageMemory, StageTime
+from nest.units import Number
 
 
 def chunks_in_flight(layout: Layout, stage: int, microbatches: int) -> Fraction:
@@ -58,9 +64,53 @@ def chunked_pipeline_s(times: Sequence[StageTime], rounds: int, chunks: int) -> 
     return (sum(loads) - max(loads)) / chunks + rounds * max(loads)
 
 
+def boundary_bytes(layout: Layout, stage: int, microbatches: int, before: int, behind: int) -> int:
+    """Return what buffers of a stage hold of every microbatch and chunk until the iteration ends.
+
+    These are what it has sent, the gradients of that which it receives, and the activations that it receives, but for
+    those in flight, which count among what layers keep. The last stage holds what its last layer makes, too.
+
+    Parameters
+    ----------
+    before, behind
+        Bytes of one microbatch that enter the stage, and that its last layer makes.
+    """
+    chunks, last = layout.virtual, stage + 1 == layout.stages
+    flying = min(microbatches, layout.stages - stage)
+    if chunks > 1:
+        flying = int(chunks_in_flight(layout, stage, microbatches) * chunks)
+    received = max(microbatches * (chunks if stage else chunks - 1) - flying, 0) * before
+    if last:
+        return received + microbatches * (2 * (chunks - 1) * before + behind)
+    return received + 2 * microbatches * chunks * behind
+
+
 def offloaded_memory(memory: StageMemory, share: float) -> StageMemory:
     """Return the memory of a stage with a share of its optimizer state in the memory of the host."""
     return replace(memory, optimizer=ceil(memory.optimizer * (1 - share)))
+
+
+def last_again(memory: StageMemory, layers: Sequence[Layer], again: Sequence[Recomputed | None]) -> StageMemory:
+    """Return the memory of a stage whose last layers are computed again, and not its first, which are as many.
+
+    Parameters
+    ----------
+    layers, again
+        Of the stage, and what the judge takes each to recompute; all that can are alike.
+    """
+    kinds = [each.kind for each in again if each]
+    able = [at for at, layer in enumerate(layers) if kinds and layer.again(kinds[0])]
+    last = set(able[len(able) - len(kinds) :])
+    turned = [layer.again(kinds[0]) if at in last else None for at, layer in enumerate(layers)]
+    more = _peak(layers, turned) - _peak(layers, again)
+    return replace(memory, working=memory.working + ceil(more))
+
+
+def _peak(layers: Sequence[Layer], again: Sequence[Recomputed | None]) -> Number:
+    """Return the bytes at the worst moment of a backward pass."""
+    held = [each or layer for layer, each in zip(layers, again, strict=True)]
+    kept = accumulate(each.activation_bytes for each in held)
+    return max(sum(both) for both in zip(kept, (each.working_bytes for each in held), strict=True))
 
 
 def fetched_s(memory: StageMemory, share: float, device: Device) -> float:

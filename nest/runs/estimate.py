@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 from nest.breakdown import LoadParts, MemoryParts, kept_quanta, load_parts, memory_parts
 from nest.costing import model_flops
 from nest.evaluate import Evaluation, evaluate
 from nest.runs.chunks import (
+    boundary_bytes,
     chunked_memory,
     chunked_pipeline_s,
     chunked_times,
     chunks_in_flight,
     fetched_s,
+    last_again,
     offloaded_memory,
 )
 from nest.runs.figures import Estimate, StageMemory, StageTime
@@ -80,14 +83,29 @@ class _Estimated:
         given = self.given
         parts = memory_parts(given.problem, given.plan, self.evaluation)
         held = [self._bytes(each) for each in parts]
-        if self.layout.virtual == 1:
-            return held
-        return [self._chunked(at, each) for at, each in enumerate(held)]
+        if given.framework.recomputes_last:
+            held = [self._last_again(at, each) for at, each in enumerate(held)]
+        if self.layout.virtual > 1:
+            held = [self._chunked(at, each) for at, each in enumerate(held)]
+        if given.framework.buffers_boundaries and self.layout.stages > 1:
+            held = [replace(each, working=each.working + self._buffers(at)) for at, each in enumerate(held)]
+        return held
+
+    def _buffers(self, at: int) -> int:
+        ends = self.given.ends
+        enters, behind = ends[at] or ends[1], ends[at + 1]  # chunks of the first stage receive as much as it sends
+        before, behind = (self.given.costs[end - 1].output_bytes for end in (enters, behind))
+        return boundary_bytes(self.layout, at, self.pipeline.microbatches, before, behind)
 
     def _bytes(self, parts: MemoryParts) -> StageMemory:
         per_byte = self.evaluation.scale.quanta_per_byte
         names = ("weights", "gradients", "optimizer", "activations", "working", "stepping", "overhead")
         return StageMemory(*(ceil(getattr(parts, name) / per_byte) for name in names))
+
+    def _last_again(self, at: int, memory: StageMemory) -> StageMemory:
+        graph, stage = self.given.problem.graphs[self.given.variant], self.given.plan.stages[at]
+        layers = graph.named(stage.layers)
+        return last_again(memory, layers, stage.repeats(layers))
 
     def _chunked(self, at: int, memory: StageMemory) -> StageMemory:
         given, last = self.given, at + 1 == self.layout.stages

@@ -109,7 +109,7 @@ class Given:
         """The plan, its ranks numbered as Megatron-LM does."""
         variant, layout = self.variant, self.layout
         layers = self.problem.graphs[variant].layers
-        ranks = self.problem.copy_ranks(variant, layout.data)[0]
+        ranks = self.problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
         sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
         stages = []
         for at, (first, end) in enumerate(pairwise(self.ends)):
@@ -117,7 +117,8 @@ class Given:
             ids = tuple(layer.id for layer in layers[first:end])
             start = at * variant.width * layout.data
             stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
-        return Plan(variant, layout.data, variant.width, tuple(stages), "stage-major")
+        chosen = self.hardware.cluster.technologies
+        return Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
 
     def _again(self, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
         """Return what a stage recomputes, and how many layers do; None for all that can."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nest.costing import LayerCost, layer_costs
 from nest.costing.pricing import Known
 from nest.graph import Again, Layer, LayerGraph, Recomputed
-from nest.presets import DEFAULT
+from nest.presets import DEFAULT, SIMULATED
 from nest.problem import Problem, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
@@ -68,7 +68,9 @@ class _Maker:
         return Posed(run, self._problem(name, graphs), left)
 
     def _problem(self, name: str, graphs: dict[Variant, LayerGraph]) -> Problem:
-        return Problem(name, graphs, self.cluster, self.training, self.run.choices, DEFAULT, source=self.run.source)
+        run = self.run
+        preset = DEFAULT if run.choices.schedules <= set(DEFAULT.schedules) else SIMULATED
+        return Problem(name, graphs, self.cluster, self.training, run.choices, preset, source=run.source)
 
     def _shapes(self) -> list[Variant]:
         """Return the shapes that nest with the network; all of them if none does, so that a solver says why."""

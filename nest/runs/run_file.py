@@ -91,9 +91,9 @@ class RunFile(Table):
         default_factory=list
     )
     reserve_gib: NotNegative = 0.0
-    choices: Annotated[dict[str, int | bool | str | list[int | str]], Meta(description="a table of choices")] = field(
-        default_factory=dict
-    )
+    choices: Annotated[
+        dict[str, int | float | bool | str | list[int | str]], Meta(description="a table of choices")
+    ] = field(default_factory=dict)
     source: Text = ""
     profile: (
         Annotated[

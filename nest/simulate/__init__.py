@@ -1,10 +1,8 @@
-"""Plays the schedule of a pipeline, event by event, in whole ticks."""
+"""Plans as they are simulated: the pipelines that they make, and the best of given plans."""
 
+from nest.evaluate import pipeline_of, sync_of
+from nest.pipeline import Event, Pipeline, Run, StageTimes, simulate
 from nest.simulate.best import Best, best_simulated
-from nest.simulate.judged import pipeline_of, sync_of
-from nest.simulate.pipeline import Pipeline, StageTimes
-from nest.simulate.play import simulate
-from nest.simulate.run import Event, Run
 
 __all__ = [
     "Best",

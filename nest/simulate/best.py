@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nest.cost.schedules import Schedule, least_by_wait
-from nest.evaluate import evaluate
+from nest.evaluate import evaluate, pipeline_of, sync_of
+from nest.pipeline import Pipeline, simulate
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.simulate.judged import pipeline_of, sync_of
-from nest.simulate.pipeline import Pipeline
-from nest.simulate.play import simulate
 
 ONE_FORWARD_ONE_BACKWARD = Schedule("1f1b")
 

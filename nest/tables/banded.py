@@ -42,8 +42,15 @@ class GroupedBand:
 
     Parameters
     ----------
+    tables
+        Of the variant.
+    depth
+        Most layers of a stage.
     ends
-        Of which stages: that open the model have a single row, that close it a single column.
+        Which ends of the model stages hold: those that open it have a single row, those that close it a single column.
+    puts_off
+        Whether the schedule puts off gradients of weights. These alone run beside sums of gradients then, and until
+        they are there a stage keeps all that the microbatch does, so that nothing recomputes.
 
     Attributes
     ----------
@@ -53,14 +60,14 @@ class GroupedBand:
         The same as ``end`` where it is, and the last cut elsewhere.
     opening, counts
         Place of the first layer of each stage, and how many layers it has.
-    work, backward, dense, expert
-        Ticks and quanta of each stage.
+    work, window, dense, expert
+        Ticks and quanta of each stage; ``window`` is what sums of gradients run beside.
     """
 
-    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY) -> None:
-        self.tables, self.depth, self.at = tables, depth, ends
+    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> None:
+        self.tables, self.depth, self.at, self.puts_off = tables, depth, ends, puts_off
         self._cut()
-        self.work, self.backward = map(self.sums, (tables.work, tables.backward))
+        self.work, self.window = map(self.sums, (tables.work, tables.weight if puts_off else tables.backward))
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
         tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
         self._tied = np.where(has_table, 0, tied)
@@ -81,7 +88,7 @@ class GroupedBand:
         self.valid: np.ndarray = (self.end <= layers) & (self.counts <= self.depth)
         self.reached: Ints = np.minimum(self.end, layers)
 
-    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    def cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
         """Return the cuts before and behind some stages, given by their indices in the tables."""
         return self.first[chosen[0], 0], self.end[chosen]
 
@@ -109,22 +116,31 @@ class GroupedBand:
 
     def way(self, option: Option, shares: Shares) -> ShardedWay:
         """Return what a way to shard adds to stages."""
-        return way_of(self.tables, option, shares, self.loads_of_weights[:2])
+        return way_of(self.tables, option, shares, self.loads_of_weights[:2], puts_off=self.puts_off)
 
     def own(self, way: ShardedWay) -> Ints:
         """Ticks that a way to shard adds to the load of each stage, recomputation apart."""
         if way.option.zero == 2:
-            scattered: Ints = left(self.sums(way.behind), self.backward, self.tables.hidden)
+            scattered: Ints = left(self.sums(way.behind), self.window, self.tables.hidden)
             return scattered
         own: Ints = self.sums(way.extra) + way.ahead[self.opening]
         return own
+
+    def gathered(self, way: ShardedWay) -> Ints:
+        """Ticks among these that go with the forward pass."""
+        gathered: Ints = self.sums(way.early) + way.ahead[self.opening]
+        return gathered
+
+    def late(self, way: ShardedWay) -> Ints:
+        """Ticks among these that go with gradients of weights which are put off."""
+        return self.own(way) if self.puts_off and way.option.zero == 2 else self.sums(way.late)
 
     def waits(self, way: ShardedWay) -> Ints:
         """Ticks of each stage once per iteration: what is left of its exchanges, and the optimizer's step."""
         if not self.tables.hidden:
             return self.spread_out(way.summed + way.rest)
         summed = self.spread_out(way.summed)
-        window = np.maximum(self.backward - self.sums(way.behind), 0)
+        window = np.maximum(self.window - self.sums(way.behind), 0)
         window = np.minimum(hideable(summed, self.counts), window)
         waits: Ints = left(summed, window, self.tables.hidden) + self.spread_out(way.rest)
         return waits
@@ -146,8 +162,8 @@ class GroupedBand:
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
-        if len(asking[0]) and self.tables.repeating:
-            stages = Stages(*self._cuts_of(asking), room[asking], self._kept[asking])
+        if len(asking[0]) and self.tables.repeating and not self.puts_off:
+            stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
                 fewest = repeats.fewest(stages, flying)
@@ -186,7 +202,9 @@ class GroupedBand:
         key = option.zero, ranks.dense > 1, ranks.expert > 1
         if key not in self._most:
             moment = self.tables.working + self.tables.whole(ranks, option.zero)
-            self._most[key] = self._peaks(self.tables.activations, moment)
+            kept = self.tables.activations
+            most = self._peaks(np.zeros_like(kept), moment) + self._kept if self.puts_off else None
+            self._most[key] = self._peaks(kept, moment) if most is None else most
         return self._most[key]
 
     def _peaks(self, kept: Ints, moment: Ints) -> Ints:

@@ -79,7 +79,8 @@ class BranchedBand(GroupedBand):
         self.order = StageOrder(tables.family, self.stages)
         self.opening, self.counts = self.order.opening, self.order.counts
 
-    def _cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    def cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+        """Return the cuts before and behind some stages, given by their indices in the tables."""
         return self.first[chosen], self.end[chosen]
 
     def _peaks(self, kept: Ints, moment: Ints) -> Ints:

@@ -24,13 +24,14 @@ from nest.cost.exchanges import (
     sums,
 )
 from nest.cost.groups import Spread
-from nest.cost.memory import in_flight, state, stepped_on, whole_for_a_moment
+from nest.cost.memory import state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
+from nest.cost.schedules import Schedule, in_flight
 from nest.graph import Again, Collective, CollectiveKind, LayerGraph
 from nest.line import Line
 from nest.places import Placing, Shape, distinct_placings, lines
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
@@ -127,7 +128,7 @@ class GroupedTables:
         self.work, self.hidden = self.forward + self.backward, hidden_millionths(training)
         self.kinds = problem.recomputes(variant)
         self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
-        self._hops: dict[int, Ints] = {}
+        self._hops: dict[int, tuple[Ints, Ints]] = {}
 
     def _quanta(self, sizes: list[Number]) -> Ints:
         return np.array([quanta(size, self.scale.quanta_per_byte) for size in sizes], dtype=np.int64)
@@ -149,6 +150,11 @@ class GroupedTables:
     def _collectives(self, sets: list[tuple[Collective, ...]]) -> Ints:
         known = {each: sum(map(self._inside, each)) for each in set(sets)}
         return np.array([known[each] for each in sets], dtype=np.int64)
+
+    @cached_property
+    def weight(self) -> Ints:
+        """Ticks of each layer's gradients of weights."""
+        return np.array([self.scale.weight_ticks(layer) for layer in self.graph.layers], dtype=np.int64)
 
     def _repeating(self, kind: Again) -> Repeating:
         """Return what the layers take that recompute in one way, and of the others what they take anyway."""
@@ -202,12 +208,20 @@ class GroupedTables:
 
     def hops(self, level: int) -> Ints:
         """Ticks of the transfer across a boundary of a level at each cut; nothing where there is no boundary."""
+        return self._crossing(level)[0]
+
+    def sends(self, level: int) -> Ints:
+        """Ticks of that for which a stage is busy with what it sends."""
+        return self._crossing(level)[1]
+
+    def _crossing(self, level: int) -> tuple[Ints, Ints]:
         if level not in self._hops:
-            ticks = np.zeros(self.cuts, dtype=np.int64)
+            ticks, sent = np.zeros((2, self.cuts), dtype=np.int64)
             if level != NO_BOUNDARY:
                 crossing = self.exchanges.crossing_s(self.variant, level, self.bytes_of(self.alive))
                 ticks[1:-1] = sum(self.scale.time.ticks_array(seconds)[1:-1] for seconds in crossing)
-            self._hops[level] = ticks
+                sent[1:-1] = self.scale.time.ticks_array(crossing.sent)[1:-1]
+            self._hops[level] = ticks, sent
         return self._hops[level]
 
     def ranks(self, together: int) -> Ranks:
@@ -356,9 +370,14 @@ class GroupedTables:
         """Return how many bytes are exchanged for each byte of weights."""
         return self.copies.summed if part == "gradients" else self.copies.gathered
 
-    def flying(self, replicas: int, from_end: int) -> int:
-        """Return how many microbatches the ``from_end``-th stage from the end has in flight."""
-        return in_flight(-(-self.microbatches // replicas), from_end)
+    def flying(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> int:
+        """Return how many microbatches the ``from_end``-th stage from the end has in flight.
+
+        Under 1F1B, which never has more than any other schedule, the number of stages makes no difference.
+        """
+        all_stages = max(stages, from_end)
+        each = -(-self.microbatches // replicas)
+        return in_flight(Schedule(schedule), all_stages, all_stages - from_end, each)
 
     def least_held(self, replicas: Ints) -> Ints:
         """Quanta of weights, gradients and optimizer that each layer adds to a stage at least: a row for each number.

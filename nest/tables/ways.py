@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS
+from nest.cost.exchanges import BACKWARD, FORWARD, GATHERS, SCATTERS
 from nest.cost.overlap import left
 from nest.problem import HELD
 from nest.tables.grouped import GroupedTables
@@ -14,7 +14,7 @@ from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.sums import prefix
 from nest.units import Ints
 
-KINDS = ("ahead", "behind", "summed", "rest", "whole")
+KINDS = ("early", "ahead", "behind", "summed", "rest", "whole")
 """What never is worse where it is less, besides loads."""
 
 
@@ -30,10 +30,13 @@ class ShardedWay:
         Ticks that each layer adds for each microbatch, as far as they add up: not of type 2.
     least
         As many at least, of type 2 as well.
+    early, late
+        Ticks among ``least`` that each layer adds to the forward pass, and to gradients of weights where they are put
+        off.
     ahead
         Ticks that the layer adds with which a stage begins, besides: nothing runs beside its weights on their way.
     behind
-        What each layer exchanges for a backward pass, whether it is hidden or not.
+        What each layer exchanges for a backward pass, or for gradients of weights that are put off, hidden or not.
     again
         By kind of recomputation, in the order of `GroupedTables.repeating`: sums of the ticks that the first 0, 1, ...
         layers add which can recompute.
@@ -47,6 +50,8 @@ class ShardedWay:
     ranks: Ranks
     extra: Ints
     least: Ints
+    early: Ints
+    late: Ints
     ahead: Ints
     behind: Ints
     again: tuple[Ints, ...]
@@ -63,33 +68,44 @@ class ShardedWay:
             return False
         if self.option.zero == 2:
             return other.option.zero == 2  # what is less behind a stage leaves less, whatever runs beside it
-        own, rival = self.extra, other.least
-        if not (own <= rival).all():
+        own, rival = self.extra - self.early, other.least - other.early  # `sum` asks less than what is played
+        if not (self.late <= other.late).all() or not (own - self.late <= rival - other.late).all():
             return False
         pairs = zip(self.again, other.again, strict=True)
         return all((np.diff(mine) <= np.diff(theirs)).all() for mine, theirs in pairs)
 
 
-def way_of(tables: GroupedTables, option: Option, shares: Shares, weights: tuple[Ints, Ints]) -> ShardedWay:
+def way_of(
+    tables: GroupedTables, option: Option, shares: Shares, weights: tuple[Ints, Ints], *, puts_off: bool = False
+) -> ShardedWay:
     """Return what a way to shard adds.
 
     Parameters
     ----------
     weights
         Quanta of dense weights and of experts' of some stages, for which `summed` and `rest` are.
+    puts_off
+        As for `GroupedBand`.
     """
-    zero, hidden = option.zero, tables.hidden
-    ahead, behind = (tables.of_layers(by_type, shares, zero) for by_type in (FORWARD, BACKWARD))
-    shown = left(ahead, tables.forward, hidden)
-    extra = shown + left(behind, tables.backward, hidden) if zero == 3 else np.zeros_like(behind)
-    least = extra if zero == 3 else np.maximum(left(behind, behind, hidden) - 1, 0)
+    zero, hidden, none = option.zero, tables.hidden, np.zeros(tables.layers, dtype=np.int64)
+    ahead = tables.of_layers(FORWARD, shares, zero)
+    behind = tables.of_layers(SCATTERS if puts_off else BACKWARD, shares, zero)
+    early = left(ahead, tables.forward, hidden)
+    late = left(behind, tables.weight, hidden) if puts_off and zero == 3 else none
+    if zero == 3:
+        back = left(ahead, tables.backward - tables.weight, hidden) if puts_off else none
+        extra = least = early + late + (back if puts_off else left(behind, tables.backward, hidden))
+    else:
+        extra, least = none, np.maximum(left(behind, behind, hidden) - 1, 0)
+        late = least if puts_off else none
     summed, rest = np.zeros_like(weights[0]), tables.step(shares.ranks, zero, *weights)
     for part, each in enumerate(weights):
         summed += tables.summed(shares, zero, part, each)
         rest += tables.once(GATHERS, shares, zero, part, each)
     again = _again(tables, zero, behind)
     whole = tables.whole(shares.ranks, zero)
-    return ShardedWay(option, shares.ranks, extra, least, ahead - shown, behind, again, summed, rest, whole)
+    ticks = extra, least, early, late, ahead - early, behind
+    return ShardedWay(option, shares.ranks, *ticks, again, summed, rest, whole)
 
 
 def _again(tables: GroupedTables, zero: int, behind: Ints) -> tuple[Ints, ...]:

@@ -104,6 +104,8 @@ class Tables:
         return Sharing(Exchanges(self.problem))
 
 
-def band_of(tables: GroupedTables, depth: int, ends: Ends) -> GroupedBand:
-    """Return tables of the stages of at most so many layers; where layers branch, those of all, whatever the ends."""
-    return BranchedBand(tables, depth) if isinstance(tables, BranchedTables) else GroupedBand(tables, depth, ends)
+def band_of(tables: GroupedTables, depth: int, ends: Ends, *, puts_off: bool = False) -> GroupedBand:
+    """Return tables of the stages of at most so many layers; see `GroupedBand`. Layers that branch have all ends."""
+    if isinstance(tables, BranchedTables):
+        return BranchedBand(tables, depth, puts_off=puts_off)
+    return GroupedBand(tables, depth, ends, puts_off=puts_off)

@@ -45,6 +45,10 @@ SPREAD_GIB = {8: 167.93, 16: 138.75, 32: 124.58, 64: 117.50, 128: 114.78}
 """Memory by devices (NousResearch/torchtitan#19): only the state depends on them; sequence and batch are not stated."""
 
 
+AUTOMODEL = replace(TORCHTITAN, name="automodel", buffers_boundaries=False)
+"""Stages of 2026 keep what they have sent no longer (PyTorch, torch/distributed/pipelining/stage.py)."""
+
+
 def issues() -> tuple[Fact, ...]:
     """Return everything that the threads say, and for what cannot be compared, why."""
     return (*_labels(), *_amounts(), *_states(), *_spread(), *_left_out())
@@ -148,7 +152,7 @@ def _case(numbers: Hyperparameters, system: str, *, tensor: int, recompute: Reco
 
 def _hy3(stages: int, expert: int, replicas: int) -> Case:
     """Return a layout of Hy3 of which each whole replica has its own state: one of them says it all."""
-    setting = Setting(4096, 1, expert=expert, padding=0, framework=TORCHTITAN)
+    setting = Setting(4096, 1, expert=expert, padding=0, framework=AUTOMODEL)
     layout = Layout(8 * stages * expert, 1, stages, zero=3, recompute="full")
     name = f"S {stages}, e {expert}" + (f", {replicas} replicas" if replicas > 1 else "")
     return _with(name, HY3, f"dgx-h100:{stages * expert}", setting, layout, recipe="bf16")

@@ -33,6 +33,12 @@ BINDING_FIXED = "2022-02-25"
 
 FP16_OPTIMIZER = Recipe("deepspeed-fp16", 2, 2, 4, 8, reduced=2, stepped=4, touched=54)
 
+EARLY_BF16 = replace(FP16_OPTIMIZER, name="deepspeed-bf16-sums", reduced=4)
+"""Before there was a bf16 optimizer: what is no fp16 was summed in fp32 (deepspeed/runtime/engine.py)."""
+
+SUM_BUCKET = 500_000_000
+"""Gradients that DeepSpeed sums at a time (`MEMORY_OPT_ALLREDUCE_SIZE`); to sum in fp32 it copies them first."""
+
 BF16_OPTIMIZER = Recipe("deepspeed-bf16", 2, 6, 4, 8, reduced=2, stepped=4, touched=54)
 """From the rebalancing of layers on: gradients in bf16, and their sum over the microbatches in fp32."""
 
@@ -48,7 +54,8 @@ class Table:
     case
         Makes a case of a row.
     reserve
-        Bytes of framework and communication that were added to what the parts of a plan take.
+        Bytes of framework and communication that were added to what the parts of a plan take, besides those that a case
+        has itself.
     """
 
     name: str
@@ -63,7 +70,9 @@ class Table:
     def cases(self) -> tuple[Case, ...]:
         """Return all its cases."""
         made = (self.case(row) for row in read_figures(self.name)[1])
-        return tuple(replace(case, layout=replace(case.layout, reserve=self.reserve)) for case in made)
+        return tuple(
+            replace(case, layout=replace(case.layout, reserve=self.reserve + case.layout.reserve)) for case in made
+        )
 
 
 def _whole(row: Row, *names: str) -> list[int]:
@@ -123,10 +132,11 @@ def _megatron_sc21(row: Row) -> Case:
 def _bloom(row: Row) -> Case:
     layers, hidden, heads, t, stages, data = _whole(row, "layers", "hidden", "heads", "tensor", "stages", "data")
     microbatch, batch = _whole(row, "microbatch", "global_batch")
-    memory, rebalanced = row["memory_gb"], row["section"] == "Rebalancing layers"
+    memory, section = row["memory_gb"], row["section"]
+    rebalanced, early = section == "Rebalancing layers", section == "bf16"
     return Case(
         f"{hidden} x {layers}, {heads} heads, t {t}, S {stages}, d {data}, b {microbatch}",
-        row["section"],
+        section,
         _fitted(row),
         models.gpt(layers, hidden, heads, 250880),
         machines.jean_zay(t * stages * data, bound=row["date"] >= BINDING_FIXED),
@@ -137,8 +147,16 @@ def _bloom(row: Row) -> Case:
             flash=False,
             framework=MEGATRON_DEEPSPEED_BF16 if rebalanced else MEGATRON_DEEPSPEED,
         ),
-        Layout(batch, data, stages, zero=1, layers=_split(layers, stages), recompute="full"),
-        BF16_OPTIMIZER if rebalanced else FP16_OPTIMIZER,
+        Layout(
+            batch,
+            data,
+            stages,
+            zero=1,
+            layers=_split(layers, stages),
+            recompute="full",
+            reserve=4 * SUM_BUCKET if early else 0,
+        ),
+        BF16_OPTIMIZER if rebalanced else EARLY_BF16 if early else FP16_OPTIMIZER,
         float(row["seconds"]) if row["seconds"] else None,
         (int(memory) * GB,) if memory.isdecimal() else (),
         memory != "oom",
@@ -282,7 +300,7 @@ TABLES = (
     Table("megatron_sc21", _megatron_sc21),
     Table("bloom", _bloom, reserve=14 * GIB),
     Table("b200", _b200),
-    Table("torchtitan", _torchtitan, reserve=8 * GIB),
+    Table("torchtitan", _torchtitan, reserve=43 * GIB // 4),
     Table("llm_foundry", _llm_foundry),
     Table("mist", _mist),
 )

@@ -94,21 +94,26 @@ def _kept(keys: Keys, chunks: int) -> dict[str, Stated]:
 
 
 def _spread(keys: Keys) -> dict[str, Stated]:
-    """Return the ZeRO type, where something is spread or a flag of its own says that nothing is."""
+    """Return the ZeRO type, where something is spread or a flag of its own says that nothing is, and its groups."""
+    zero = _zero(keys)
     instances = keys.whole("--num-distributed-optimizer-instances", least=1) or 1
-    if instances > 1:
-        keys.note(f"--num-distributed-optimizer-instances {instances}: read as one, over all ranks that hold copies")
+    return {
+        **({} if zero is None else {"zero": zero}),
+        **({"zero_groups": instances} if zero and instances > 1 else {}),
+    }
+
+
+def _zero(keys: Keys) -> int | None:
     if is_given(keys, "--use-torch-fsdp2"):
-        return {"zero": 3}
+        return 3
     if is_given(keys, "--use-megatron-fsdp") or is_given(keys, "--use-custom-fsdp"):
         name = keys.text("--data-parallel-sharding-strategy", "no_shard")
         if name not in STRATEGIES:
             raise InvalidProblem("--data-parallel-sharding-strategy", f"{name!r}", f"one of {', '.join(STRATEGIES)}")
-        return {"zero": STRATEGIES[name]}
+        return STRATEGIES[name]
     if is_given(keys, "--use-distributed-optimizer"):
-        return {"zero": 1}
-    stage = keys.whole("--zero-stage", least=0, most=3)  # of Megatron-DeepSpeed
-    return {} if stage is None else {"zero": stage}
+        return 1
+    return keys.whole("--zero-stage", least=0, most=3)  # of Megatron-DeepSpeed
 
 
 def _data_types(keys: Keys) -> dict[str, Stated]:

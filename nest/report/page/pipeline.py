@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from nest.pipeline.orders import Pass
 from nest.report.format import counted, duration, percent
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
 from nest.simulate import Run
-from nest.simulate.orders import Pass
 
 MOST_PASSES = 40_000
 """Of so many passes the page holds each; of more the first and the last, and the stretch between as a whole."""

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from nest.cost.schedules import Schedule
-from nest.simulate.durations import Durations, EventKind
-from nest.simulate.orders import Pass
-from nest.simulate.pipeline import Pipeline
+from nest.pipeline.durations import Durations, EventKind
+from nest.pipeline.orders import Pass
+from nest.pipeline.times import Pipeline
 
 
 class Event(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from nest.cost.schedules import Schedule
-from nest.simulate.durations import Beside, Durations
-from nest.simulate.orders import Pass, PassKind, passes
-from nest.simulate.pipeline import Pipeline
-from nest.simulate.run import Event, Run
+from nest.pipeline.durations import Beside, Durations
+from nest.pipeline.orders import Pass, PassKind, passes
+from nest.pipeline.run import Event, Run
+from nest.pipeline.times import Pipeline
 
 Arrivals = list[list[int | None]]
 """By place in the chain of chunks and by microbatch: the tick at which the input of a pass is there."""

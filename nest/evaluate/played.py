@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -11,16 +11,14 @@ import numpy as np
 
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
+from nest.cost.scale import Scale
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.evaluate import Evaluation, StageFigures
+from nest.evaluate.verdict import Evaluation, StageFigures
 from nest.graph import Layer, LayerGraph
+from nest.pipeline import Pipeline, StageTimes
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.simulate.pipeline import Pipeline, StageTimes
 from nest.units import Number
-
-WEIGHT_SHARE = 0.5
-"""Part of a backward pass that takes gradients of weights: a product of matrices takes as long for either gradient."""
 
 
 def pipeline_of(
@@ -28,7 +26,7 @@ def pipeline_of(
     plan: Plan,
     evaluation: Evaluation,
     *,
-    weight_share: float = WEIGHT_SHARE,
+    weight_share: float | None = None,
     overlapped: bool = False,
 ) -> Pipeline:
     """Return the pipeline of one replica, whose stages take what they take in the slowest replica.
@@ -42,7 +40,8 @@ def pipeline_of(
     evaluation
         The judge's, of this plan.
     weight_share
-        Part of the backward pass of the layers that takes gradients of weights; only ZB-H1 sees it.
+        Part of the backward pass of each layer that takes gradients of weights, instead of what the layers say; only
+        ZB-H1 sees it.
     overlapped
         See `Pipeline`.
 
@@ -53,17 +52,24 @@ def pipeline_of(
     InvalidProblem
         If ``weight_share`` is no part.
     """
-    if not 0 <= weight_share <= 1:
+    if not 0 <= (weight_share or 0) <= 1:
         raise InvalidProblem("weight share", f"{weight_share}", "give a number from 0 to 1")
     if not evaluation.stages:
         broken = ", ".join(sorted({violation.rule for violation in evaluation.violations}))
         raise InvalidPlan("plan", f"has no price, it breaks {broken}", "repair it as 'nest evaluate' says")
     problem = problem.built(problem.cluster.named(plan.technologies) or ())
-    graph = problem.graphs[plan.variant]
-    stages = tuple(_Judged(problem, plan, graph, evaluation, at).times(weight_share) for at in range(len(plan.stages)))
+    stages = stage_times(problem, plan, evaluation.scale, evaluation.stages, weight_share)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap, wrap_send = _wrap(problem, plan, graph, evaluation) if len(stages) > 1 else (0, 0)
+    wrap, wrap_send = _wrap(problem, plan, evaluation.scale) if len(stages) > 1 else (0, 0)
     return Pipeline(stages, microbatches, wrap, overlapped, wrap_send)
+
+
+def stage_times(
+    problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float | None = None
+) -> tuple[StageTimes, ...]:
+    """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
+    graph = problem.graphs[plan.variant]
+    return tuple(_Judged(problem, plan, graph, scale, each, at).times(weight_share) for at, each in enumerate(figures))
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -79,18 +85,15 @@ class _Judged:
     problem: Problem
     plan: Plan
     graph: LayerGraph
-    evaluation: Evaluation
+    scale: Scale
+    figures: StageFigures
     at: int
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         return self.graph.named(self.plan.stages[self.at].layers)
 
-    @property
-    def figures(self) -> StageFigures:
-        return self.evaluation.stages[self.at]
-
-    def times(self, weight_share: float) -> StageTimes:
+    def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         receive, gradient = self._transfers(recompute)
@@ -99,7 +102,7 @@ class _Judged:
         return StageTimes(
             forward=self.figures.forward - receive - send + gathered,
             backward=layers + self.figures.sharding - gathered,
-            weight=int(layers * Fraction(weight_share)) + scattered,
+            weight=self._weight(weight_share) + scattered,
             recompute=recompute,
             receive=receive,
             receive_gradient=gradient,
@@ -107,14 +110,18 @@ class _Judged:
             send_gradient=sent_gradient,
         )
 
+    def _weight(self, share: float | None) -> int:
+        given = self.layers if share is None else [replace(layer, weight_share=share) for layer in self.layers]
+        return sum(map(self.scale.weight_ticks, given))
+
     def _ticks(self, name: str) -> int:
-        return sum(self.evaluation.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
+        return sum(self.scale.time.ticks(getattr(layer, name)) for layer in self.layers)
 
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
             again = self.plan.stages[self.at].repeats(self.layers)
-            return sum(self.evaluation.scale.time.ticks(each.repeated_s) for each in again if each)
+            return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 
     @property
@@ -145,23 +152,26 @@ class _Judged:
 
     def _hop(self, level: int, boundary: int) -> tuple[int, int]:
         size = float(sum(_alive(self.graph, self.plan, boundary)))
-        return _hop(self.problem, self.plan, self.evaluation, level, size)
+        return _hop(self.problem, self.plan, self.scale, level, size)
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
 
         Type 2 scatters gradients; type 3 also gathers weights for the forward pass. Where the preset gathers them for
-        the backward pass, too, each exchange has a part by its bytes.
+        the backward pass, too, what goes with that and with the gradients has a part by its bytes each, unless the
+        plan's schedule tells them apart.
         """
         sharding, zero = self.figures.sharding, self.plan.stages[self.at].sharding.zero
         if zero < 3:
             return 0, sharding
         if self.problem.preset.sharding == "stage":
             return sharding // 2, sharding - sharding // 2
+        gathered = self.figures.gathered
+        if self.plan.schedule == "zb-h1":
+            return gathered, self.figures.scattered
         copies = self.problem.training.held
-        sent = 2 * copies.gathered + copies.summed
-        gathered = int(sharding * Fraction(copies.gathered) / Fraction(sent)) if sent else 0
-        return gathered, sharding - 2 * gathered
+        sent = copies.gathered + copies.summed
+        return gathered, int((sharding - gathered) * Fraction(copies.summed) / Fraction(sent)) if sent else 0
 
 
 def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
@@ -174,20 +184,20 @@ def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, plan: Plan, evaluation: Evaluation, level: int, size: float) -> tuple[int, int]:
+def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, size: float) -> tuple[int, int]:
     """Return for how long a stage is busy with receiving so many bytes, and with sending as many."""
     times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
-    received, gathered, sent = (evaluation.scale.time.ticks(float(seconds[0])) for seconds in times)
+    received, gathered, sent = (scale.time.ticks(float(seconds[0])) for seconds in times)
     return received + gathered, sent
 
 
-def _wrap(problem: Problem, plan: Plan, graph: LayerGraph, evaluation: Evaluation) -> tuple[int, int]:
+def _wrap(problem: Problem, plan: Plan, scale: Scale) -> tuple[int, int]:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    boundaries = range(len(plan.stages) - 1)
+    graph, boundaries = problem.graphs[plan.variant], range(len(plan.stages) - 1)
     levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
         size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
-        return max(_hop(problem, plan, evaluation, level, size) for level in levels)
+        return max(_hop(problem, plan, scale, level, size) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
-    ticks = evaluation.scale.time.ticks
+    ticks = scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels), 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from nest.cost.schedules import Schedule
-from nest.simulate.orders import PassKind
-from nest.simulate.pipeline import Pipeline
+from nest.pipeline.orders import PassKind
+from nest.pipeline.times import Pipeline
 
 Beside: TypeAlias = Literal["activation", "gradient"]
 """What is on its way to a stage that works on meanwhile."""
