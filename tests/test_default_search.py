@@ -29,6 +29,7 @@ from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import GroupedTables, Tables
+from nest.tables.exchanged import exchanged_anywhere, exchanged_at
 from nest.units import EXACT_LIMIT, NEVER, RELATIVE_ERROR
 
 NARROW = Variant(1)
@@ -96,6 +97,28 @@ def test_ranges_hold_every_choice_once(seed: int) -> None:
             assert sorted(pairs) == sorted(pair for pair in expected if pair[outermost] >= least)
         for choice in found:
             assert choice.further == -(-tables.microbatches // choice.replicas) - 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exchanges_anywhere_are_no_more_than_at_any_place(seed: int) -> None:
+    """What holders exchange once per iteration at least, of one choice and of its range, in each of its places."""
+    problem = random_problem(seed, WIDE)
+    for tables in Tables.of(problem).grouped:
+        for _, within, _, choice in list(single_choices(tables))[::3]:
+            options = tables.options(choice.replicas, choice.stages)
+            if not options:
+                continue
+            types = tuple({option.zero for option in options})
+            stages, by_stage = np.array([choice.stages]), choice.arrangement == "stage-major"
+            ends = [(choice.replicas, choice.replicas), (within.fewest, within.most)]
+            least = [
+                float(exchanged_anywhere(tables, pair, stages, types, by_stage=by_stage).sync[0])
+                for pair in ((np.array([low]), np.array([high])) for low, high in ends)
+            ]
+            for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+                holders = {site.holders for site in tables.sites(choice.stages, choice.replicas, placing)}
+                taken = float(exchanged_at(tables, holders, options).sync[0])
+                assert max(least) * (1 - 1e-12) <= taken + 8
 
 
 def cut_problem(seed: int) -> Problem:
