@@ -1,18 +1,23 @@
 """Time the mathematical programme on problem files, under both presets, against the dynamic program.
 
     python benchmarks/provers.py INPUTS [--backend cpsat] [--zero none] [--only TEXT] [--limit SECONDS] [--json FILE]
+    python benchmarks/provers.py --runs [--backend cpsat] [--only TEXT] [--limit SECONDS] [--json FILE]
 
-Each input is solved in this process, from the problem to the judged plan, with nothing given but the problem.
+Each input is solved in this process, from the problem to the judged plan, with nothing given but the problem. With
+``--runs`` they are the runs of `instances/` under preset `default`, but for those in which it is to be chosen what
+links are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from measure import Target, console, machine, number, table, write_json
 
@@ -20,7 +25,10 @@ from nest.files import read_problem
 from nest.presets import ARTIFACT, PAPER
 from nest.problem import Problem
 from nest.result import Status
+from nest.runs import problem_of, read_run
 from nest.solve import Backend, solve
+
+INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 
 ZERO = {"none": frozenset({0}), "any": frozenset({0, 1, 2, 3})}
 """Types of ZeRO that stages may have."""
@@ -60,26 +68,43 @@ class Run:
 
 def main() -> None:
     """Measure and print."""
-    arguments = parser().parse_args()
-    paths = [path for path in sorted(arguments.inputs.iterdir()) if arguments.only in path.stem]
-    head = machine()
-    zero, backend = arguments.zero, arguments.backend
-    problems = [read_problem(path).with_choices(zero=ZERO[zero]) for path in paths if path.suffix in (".json", ".toml")]
-    runs = [
-        measure(problem.with_preset(preset), backend, arguments.limit)
-        for problem in problems
-        for preset in (ARTIFACT, PAPER)
-    ]
+    made = parser()
+    arguments = made.parse_args()
+    if (arguments.inputs is None) != arguments.runs:
+        made.error("give a folder of problem files, or --runs")
+    head, backend = machine(), arguments.backend
+    zero = "any" if arguments.runs else arguments.zero
+    problems = of_runs(arguments.only) if arguments.runs else of_files(arguments.inputs, arguments.only, ZERO[zero])
+    runs = [measure(problem, backend, arguments.limit) for problem in problems]
     targets = targets_of(runs, backend, zero)
     _show(head, runs, f"{backend}, ZeRO {zero}", targets)
     found = {"machine": head, "backend": backend, "zero": zero, "runs": [asdict(run) for run in runs]}
     write_json(arguments.json, found)
 
 
+def of_files(folder: Path, only: str, zero: frozenset[int]) -> Iterator[Problem]:
+    """Yield the problems of files under both presets."""
+    for path in sorted(folder.iterdir()):
+        if only in path.stem and path.suffix in (".json", ".toml"):
+            problem = read_problem(path).with_choices(zero=zero)
+            yield from (problem.with_preset(preset) for preset in (ARTIFACT, PAPER))
+
+
+def of_runs(only: str) -> Iterator[Problem]:
+    """Yield the problems of runs that have an optimum in the index."""
+    index: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
+    for each in index:
+        if each["optimum"].get("default") and only in each["file"]:
+            problem = problem_of(read_run(INSTANCES / each["file"])).problem
+            if not problem.cluster.menus:
+                yield problem
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("inputs", type=Path, help="folder of problem files")
+    made.add_argument("inputs", type=Path, nargs="?", help="folder of problem files")
+    made.add_argument("--runs", action="store_true", help="the runs of instances/, under preset default")
     made.add_argument("--backend", choices=sorted(GAPS), default="cpsat", help="which solver (default cpsat)")
     made.add_argument("--zero", choices=sorted(ZERO), default="none", help="ZeRO of the stages (default none)")
     made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")

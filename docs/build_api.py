@@ -41,6 +41,7 @@ PAGES = ROOT / "docs" / "api"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Problems and plans": (
         "problem",
+        "training",
         "graph",
         "cluster",
         "presets",
@@ -77,7 +78,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Modules by what they are for; one that is in no group and not internal is listed under the last."""
 
-INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "places", "provenance", "tables"})
+INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "places", "provenance", "tables", "uneven"})
 """Modules that are for other modules; the architecture says what for."""
 
 ENTRANCES: Mapping[str, tuple[str, ...]] = {

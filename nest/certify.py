@@ -16,7 +16,7 @@ from nest.constraints import Filters
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem, OutOfScope, SolverUnavailable
 from nest.evaluate import Violation, evaluate
-from nest.milp.space import require_scope
+from nest.milp.scope import require_scope
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status

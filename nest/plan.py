@@ -68,6 +68,8 @@ class Stage:
         The judge's figures for this stage (seconds per microbatch, bytes per device); None until judged.
     recomputed
         How many layers recompute, the first of those that can; None for all of them.
+    tensor
+        Tensor width of the stage; None for that of the plan's variant.
 
     Raises
     ------
@@ -83,11 +85,16 @@ class Stage:
     load_s: float | None = None
     memory_bytes: Number | None = None
     recomputed: int | None = None
+    tensor: int | None = None
 
     def __post_init__(self) -> None:
         if self.recomputed is not None and (self.recompute == "none" or self.recomputed < 1):
             what = f"{self.recomputed} layers recompute {self.recompute!r}"
             raise InvalidPlan("recomputed", what, "give a number from 1 of layers that recompute, or leave it out")
+
+    def variant(self, variant: Variant) -> Variant:
+        """Return what the stage is of in a plan of a variant."""
+        return variant if self.tensor is None else variant.with_tensor(self.tensor)
 
     def repeats(self, layers: Iterable[Layer]) -> tuple[Recomputed | None, ...]:
         """Return for each of the stage's layers what it recomputes, None for those that keep all."""
@@ -125,18 +132,35 @@ class Plan:
     @property
     def used_devices(self) -> int:
         """Devices of the line up to the last that the plan takes, in all replicas."""
-        last = max(self.line.position(stage.first_device) + stage.devices for stage in self.stages)
-        return last + (self.replicas - 1) * self.replica_stride
-
-    def starts(self, at: int) -> Ints:
-        """Return the first device of a stage in every replica."""
-        apart = self.replica_stride * np.arange(self.replicas, dtype=np.int64)
-        return self.line.devices(self.line.position(self.stages[at].first_device) + apart)
+        firsts = (self.line.position(stage.first_device) for stage in self.stages)
+        lasts = (first + self.stride(at) * (self.replicas - 1) for at, first in enumerate(firsts))
+        return max(last + stage.devices for last, stage in zip(lasts, self.stages, strict=True))
 
     def stages_of(self, graph: LayerGraph) -> tuple[int, ...]:
         """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""
         found = {name: at for at, stage in enumerate(self.stages) for name in stage.layers}
         return tuple([found[layer.id] for layer in graph.layers])
+
+    @property
+    def stage_variants(self) -> tuple[Variant, ...]:
+        """What each stage is of."""
+        return tuple(stage.variant(self.variant) for stage in self.stages)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether tensor widths differ between stages."""
+        return len({variant.tensor for variant in self.stage_variants}) > 1
+
+    def stride(self, at: int) -> int:
+        """Return how far apart the replicas of a stage are: side by side where it has a width of its own in that."""
+        stage = self.stages[at]
+        beside = self.arrangement == "stage-major" and stage.tensor is not None
+        return stage.devices if beside else self.replica_stride
+
+    def starts(self, at: int) -> Ints:
+        """Return the first device of a stage in every replica."""
+        apart = self.stride(at) * np.arange(self.replicas, dtype=np.int64)
+        return self.line.devices(self.line.position(self.stages[at].first_device) + apart)
 
     def with_figures(self, loads_s: list[float], memory: list[Number]) -> Plan:
         """Return the plan with the judge's load and memory written on each stage."""

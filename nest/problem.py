@@ -13,7 +13,26 @@ from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.presets import PAPER, Preset, ScheduleName
+from nest.training import HELD, OPTIMIZER_COPIES, Copies, Optimizer, Training, exchanging_type
 from nest.units import Number
+
+__all__ = [
+    "COUNTED",
+    "HELD",
+    "OPTIMIZER_COPIES",
+    "RECOMPUTE",
+    "Allowed",
+    "Choices",
+    "Copies",
+    "Optimizer",
+    "Problem",
+    "Recompute",
+    "SideConstraint",
+    "Training",
+    "Variant",
+    "exchanging_type",
+    "require_chain",
+]
 
 Allowed: TypeAlias = frozenset[int] | None
 """Values a choice may take; None where every value is allowed."""
@@ -22,11 +41,7 @@ Recompute: TypeAlias = Literal["none", "selective", "full"]
 """What is computed again before the backward pass: nothing, the attention core (arXiv 2205.05198, section 5), all."""
 
 RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
-
-Optimizer: TypeAlias = Literal["sgd", "adam"]
-
-OPTIMIZER_COPIES: Mapping[str, int] = {"sgd": 0, "adam": 6}
-"""Optimizer bytes per byte of parameters (artifact of arXiv 2603.06798: master copy and two moments in fp32)."""
+"""The kinds of recomputation, that which keeps the most first."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,154 +73,15 @@ class Variant:
         """Devices of one stage before sharding."""
         return self.tensor * self.expert * self.context
 
+    def with_tensor(self, tensor: int) -> Variant:
+        """Return the same variant with another tensor width; a single rank shares no sequence with others."""
+        return replace(self, tensor=tensor, sequence=self.sequence and tensor > 1)
+
     @property
     def units(self) -> tuple[int, ...]:
         """Neighbouring devices within which tensor, context and expert groups lie, above 1 and ascending."""
         through = (self.tensor, self.tensor * self.context, self.width)
         return tuple(sorted({unit for unit in through if unit > 1}))
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """What a device holds of a weight besides the weight, in bytes for each byte of it.
-
-    Megatron-LM's mixed precision has weights of 2 bytes, gradients of 4 and an optimizer of 12: copies of 6 and 2.
-
-    Parameters
-    ----------
-    optimizer
-        Master copy and moments.
-    gradients
-        As they are accumulated.
-    gathered
-        Weights that are gathered, on the wire and while they are in use: less than 1 where they are stored in more bits
-        than they are computed with.
-    reduced
-        Gradients on the wire; None for as many bytes as they are held in.
-    stepped
-        What the optimizer's step takes besides of each weight whose state a device holds.
-    """
-
-    optimizer: int
-    gradients: int = 1
-    gathered: Number = 1
-    reduced: Number | None = None
-    stepped: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("optimizer", "gradients", "stepped"):
-            if not 0 <= getattr(self, name) <= MOST_COPIES:
-                what = f"{getattr(self, name)}"
-                raise InvalidProblem(f"training.copies.{name}", what, f"give a whole number from 0 to {MOST_COPIES}")
-        for name, sent in (("gathered", self.gathered), ("reduced", self.summed)):
-            if not 0 <= sent <= MOST_COPIES or sent * PARTS % 1:
-                remedy = f"give a multiple of 1/{PARTS} from 0 to {MOST_COPIES}"
-                raise InvalidProblem(f"training.copies.{name}", f"{sent}", remedy)
-
-    @property
-    def figures(self) -> dict[str, Number]:
-        """Optimizer and gradients, and the others where they are not as they mostly are."""
-        usual = {"gathered": 1, "reduced": None, "stepped": 0}
-        further = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
-        return {"optimizer": self.optimizer, "gradients": self.gradients} | further
-
-    @property
-    def summed(self) -> Number:
-        """What gradients take on the wire."""
-        return self.gradients if self.reduced is None else self.reduced
-
-
-MOST_COPIES = 64
-"""Bytes of one kind for each byte of weights, at most."""
-
-PARTS = 64
-"""Bytes on the wire come in so many parts of a byte of weights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """One iteration, and what it takes besides the layers.
-
-    Parameters
-    ----------
-    microbatches
-        Of an iteration, all replicas together; 0 where the batch is given instead.
-    optimizer
-        The one that follows.
-    global_batch
-        Sequences of an iteration; 0 where microbatches are given instead.
-    copies
-        What a device holds of each weight; None for what `OPTIMIZER_COPIES` says and gradients as large as weights.
-    hides_gradients
-        Whether the holders of weights exchange them, and their gradients, while computation goes on.
-    holds_gathered
-        Whether, in a pipeline of several stages, what type 3 gathers stays for the iteration.
-    sums_whole
-        Whether type 1 sums all gradients on every rank, and not on each its part only.
-    splits_transfers
-        Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather it behind it.
-    blocking_sends
-        Whether a stage is busy with what it sends, too, and not with what it receives only.
-    overlap_tax
-        What computation loses to a collective that runs beside it, for each second of it.
-    step_s_per_byte
-        Seconds of the optimizer's step for each byte of weights whose state a device holds.
-    overhead_bytes
-        What framework and communication take of every device.
-
-    Raises
-    ------
-    InvalidProblem
-        If neither or both of microbatches and batch are given, or a figure is out of range.
-    """
-
-    microbatches: int = 0
-    optimizer: Optimizer = "sgd"
-    global_batch: int = 0
-    copies: Copies | None = None
-    hides_gradients: bool = False
-    holds_gathered: bool = False
-    sums_whole: bool = False
-    splits_transfers: bool = False
-    blocking_sends: bool = False
-    overlap_tax: float = 0.0
-    step_s_per_byte: float = 0.0
-    overhead_bytes: Number = 0
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("microbatches", "global_batch") if getattr(self, name)]
-        if len(given) != 1:
-            what = "microbatches and global_batch are both given" if given else f"{self.microbatches}"
-            raise InvalidProblem(
-                "training" if given else "training.microbatches",
-                what,
-                "give one of them" if given else "give at least 1, or a global_batch",
-            )
-        if getattr(self, given[0]) < 1:
-            raise InvalidProblem(f"training.{given[0]}", f"{getattr(self, given[0])}", "give at least 1")
-        if not 0 <= self.overlap_tax <= 1:
-            raise InvalidProblem("training.overlap_tax", f"{self.overlap_tax!r}", "give a part from 0 to 1")
-        for name in ("step_s_per_byte", "overhead_bytes"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InvalidProblem(f"training.{name}", f"{getattr(self, name)!r}", "give a finite number from 0")
-
-    @property
-    def held(self) -> Copies:
-        """Copies of a weight on a device, the optimizer's usual ones where none are given."""
-        return Copies(OPTIMIZER_COPIES[self.optimizer]) if self.copies is None else self.copies
-
-
-HELD = 4
-"""Type 3 in a pipeline whose stages keep what they gather, and their gradients whole, for the iteration.
-
-So FSDP2 has it by default (torchtitan, ``reshard_after_forward``): the microbatches of a pipeline follow each other too
-closely. What is exchanged is that of type 1.
-"""
-
-
-def exchanging_type(zero: int, stages: int, training: Training) -> int:
-    """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
-    return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +109,8 @@ class Choices:
         Allowed numbers of layers of a stage that recompute, if any do; where fewer can, all of them do so.
     hybrid
         Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
+    stage_tensor
+        Tensor widths of which a plan may give each stage its own; None where all stages are as wide as the variant.
     price_at_most
         What the chosen technologies of the network may cost together, in the unit of their menus.
     schedules
@@ -252,6 +130,7 @@ class Choices:
     stage_recompute: frozenset[Recompute] | None = None
     recomputed: Allowed = None
     hybrid: bool = True
+    stage_tensor: Allowed = None
     price_at_most: Number | None = None
     schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
 
@@ -273,18 +152,35 @@ class Choices:
 
     def admits(self, variant: Variant) -> bool:
         """Whether the variant is among the allowed ones."""
-        for name in ("tensor", "expert", "context", "microbatch"):
+        return (self.tensor is None or variant.tensor in self.tensor) and self._admits_rest(variant)
+
+    def _admits_rest(self, variant: Variant) -> bool:
+        for name in ("expert", "context", "microbatch"):
             allowed: Allowed = getattr(self, name)
             if allowed is not None and getattr(variant, name) not in allowed:
                 return False
         return self.sequence is None or variant.sequence == self.sequence
+
+    def admits_uneven(self, variant: Variant) -> bool:
+        """Whether plans may give each stage its own tensor width whose widest stages are of a variant."""
+        return self.stage_tensor is not None and variant.tensor in self.stage_tensor and self._admits_rest(variant)
 
     def admits_recomputed(self, count: int, able: int) -> bool:
         """Whether so many layers of a stage may recompute, of those that can."""
         return self.recomputed is None or count in self.recomputed or count == able < max(self.recomputed)
 
 
-COUNTED = ("tensor", "expert", "context", "microbatch", "replicas", "stages", "zero_degree", "recomputed")
+COUNTED = (
+    "tensor",
+    "expert",
+    "context",
+    "microbatch",
+    "replicas",
+    "stages",
+    "zero_degree",
+    "recomputed",
+    "stage_tensor",
+)
 """Choices that are whole numbers from 1."""
 
 
@@ -365,6 +261,21 @@ class Problem:
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
+        if self.choices.stage_tensor is not None:
+            self._check_stage_tensor()
+
+    def _check_stage_tensor(self) -> None:
+        """Refuse tensor widths of single stages where nobody prices them."""
+        where, what = "choices.stage_tensor", f"{sorted(self.choices.stage_tensor or ())}"
+        if not self.preset.nesting or self.preset.objective != "sum":
+            raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
+        if "1f1b" not in self.choices.schedules:
+            raise InvalidProblem(where, f"{what} without schedule 1f1b", "allow it: no other takes less time or memory")
+        if any(graph.unordered_pair is not None for graph in self.graphs.values()):
+            raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
+        shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]
+        if any(shape != shapes[0] for shape in shapes):
+            raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -374,6 +285,19 @@ class Problem:
     def admits(self, variant: Variant) -> bool:
         """Whether choices allow a variant, and leave its stages a kind of recomputation where those choose one."""
         return self.choices.admits(variant) and bool(self.recomputes(variant))
+
+    def stage_variants(self, variant: Variant) -> tuple[Variant, ...]:
+        """Return of which variants each stage may be of a plan of this variant that gives each its own tensor width."""
+        if not self.choices.admits_uneven(variant):
+            return ()
+        found = (variant.with_tensor(tensor) for tensor in sorted(self.choices.stage_tensor or ()))
+        return tuple(each for each in found if each in self.graphs and self.recomputes(each))
+
+    @cached_property
+    def families(self) -> tuple[tuple[Variant, ...], ...]:
+        """Sets of variants out of which a plan may give each stage its own; none where all stages are of one."""
+        found = dict.fromkeys(self.stage_variants(variant) for variant in sorted(self.graphs))
+        return tuple(family for family in found if family)
 
     def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
         """Return what a stage may recompute where each chooses for itself: what is allowed and has figures."""

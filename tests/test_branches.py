@@ -10,8 +10,10 @@ import oracle_default as oracle
 import pytest
 from random_branches import BRANCHED, best, cuttings, orders, random_branched, random_branched_plan, reordered
 from random_problems import show_plan, show_problem
+from test_default_agreement import refuted_by
 
 from nest.breakdown import load_parts, memory_parts
+from nest.certificate import check as claimed
 from nest.cli import run as run_cli
 from nest.cli.exits import ExitCode
 from nest.cluster import Cluster, Level
@@ -27,6 +29,7 @@ from nest.result import Status
 from nest.simulate import pipeline_of
 from nest.solve import solve
 from nest.tables.family import Family
+from nest.units import HARD_LIMIT
 
 FEW = replace(BRANCHED, layers=4)
 MORE = replace(BRANCHED, layers=6, devices=12, levels=3, variants=2)
@@ -42,6 +45,7 @@ def check(problem: Problem) -> None:
     if result.plan is None or known.plan is None:
         assert result.plan is known.plan is ordered.plan is None, shown
         assert result.status is Status.INFEASIBLE, shown
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return
     verdict, rival = evaluate(problem, result.plan), evaluate(problem, known.plan)
     assert verdict.legal, shown
@@ -54,6 +58,8 @@ def check(problem: Problem) -> None:
     assert result.objective_ticks <= rival.objective_ticks, shown
     slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
     assert abs(result.objective_ticks - known.objective) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     assert ordered.bound_ticks is not None
     assert ordered.bound_ticks <= result.objective_ticks, shown
     assert ordered.objective_ticks is None or ordered.objective_ticks >= result.objective_ticks, shown
@@ -191,8 +197,9 @@ def test_too_many_downsets() -> None:
     assert result.bound_ticks is not None
     assert 0 < result.bound_ticks < (result.objective_ticks or 0)
     fewer = LayerGraph((*loose[:13], graph.layers[-1]), graph.edges[:13])
-    with pytest.raises(LimitReached, match="its 8193 downsets make more than 1048576 stages"):
-        solve(replace(problem, graphs={Variant(1): fewer}))
+    for ask in (solve, lambda problem: claimed(problem, HARD_LIMIT)):
+        with pytest.raises(LimitReached, match="its 8193 downsets make more than 1048576 stages"):
+            ask(replace(problem, graphs={Variant(1): fewer}))
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,6 +210,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["solve", str(path), "-o", str(plan)]) == ExitCode.OK
     assert "optimal" in capsys.readouterr().out
     assert run_cli(["evaluate", str(plan)]) == ExitCode.OK
+    assert run_cli(["certify", str(plan)]) == ExitCode.OK
+    assert "confirmed by checker" in capsys.readouterr().out
     assert run_cli(["solve", str(path), "--cuts", "order"]) == ExitCode.OK
     assert "one order of the layers only" in " ".join(capsys.readouterr().out.split())
     assert run_cli(["solve", str(path), "--cuts", "order", "--certify"]) == ExitCode.INVALID

@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 import oracle_default as oracle
 import pytest
+from random_branches import random_branched, random_branched_plan
 from random_default import SMALL, Size, random_plan, random_problem
 from random_places import roomy
 
-from nest.certificate import Outcome, check, sum_boxes, sum_check, sum_choices, sum_stages
+from nest.certificate import Outcome, check, sum_check, sum_choices, sum_memory, sum_stages
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import by_mean, by_memory, too_slow
@@ -27,7 +28,6 @@ from nest.certificate.sum_memory import Memory
 from nest.certificate.sum_stages import SumStages
 from nest.certify import Finding, certify, confirm
 from nest.constraints import CouplingConstraint, Whole
-from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.problem import Problem
 from nest.runs import problem_of, read_run
@@ -38,6 +38,7 @@ from nest.units import HARD_LIMIT
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 RUNS = [each for each in json.loads((INSTANCES / "index.json").read_text()) if each["optimum"].get("default")]
 LARGE = Size(layers=14, devices=120, levels=4, variants=4, batch=200)
+BROAD = Size(layers=9, devices=60, levels=3, variants=2, batch=40)
 
 
 def claim_of(optimum: int | None) -> int:
@@ -67,6 +68,12 @@ def test_larger(seed: int) -> None:
     confirmed(random_problem(seed, LARGE))
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_larger_that_branch(seed: int) -> None:
+    """The same of models whose stages are differences of downsets."""
+    confirmed(random_branched(seed, BROAD))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10_000, 13_000))
 def test_many(seed: int) -> None:
@@ -84,7 +91,8 @@ def outer_choices(problem: Problem) -> int:
 
 def test_accounts_for_every_outer_choice() -> None:
     """Of a proof every outer choice is accounted for, as many as the reference counts, and none is closed twice."""
-    for problem in [*(random_problem(seed, SMALL) for seed in range(40)), *(roomy(seed) for seed in range(20))]:
+    drawn = (lambda seed: random_problem(seed, SMALL), roomy, random_branched)
+    for problem in (draw(seed) for draw in drawn for seed in range(25)):
         verdict = check(problem, claim_of(solve(problem).objective_ticks))
         assert verdict.settled == verdict.choices == outer_choices(problem)
         assert len(set(verdict.closed)) == len(verdict.closed)
@@ -103,6 +111,19 @@ def test_first_arguments_are_admissible(size: Size) -> None:
                 legal[max(stage.sharding.zero for stage in plan.stages)] += 1
                 _assert_left(problem, (len(plan.stages), plan.replicas), plan.variant, verdict.objective_ticks + 1)
     assert set(legal) == {0, 1, 2, 3}
+
+
+def test_first_arguments_are_admissible_where_layers_branch() -> None:
+    """Nor where stages take layers of several branches."""
+    legal = 0
+    for seed in range(150):
+        problem = random_branched(seed)
+        plan = random_branched_plan(seed, problem)
+        verdict = evaluate(problem, plan)
+        if verdict.legal and verdict.objective_ticks is not None:
+            legal += 1
+            _assert_left(problem, (len(plan.stages), plan.replicas), plan.variant, verdict.objective_ticks + 1)
+    assert legal > 30
 
 
 def _assert_left(problem: Problem, pair: tuple[int, int], variant: Any, value: int) -> None:
@@ -217,6 +238,18 @@ def _tight(method: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def _more_before(method: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Boxes, *arguments: Any) -> None:
+        method(self, *arguments)
+        self.before = self.before + 10**12
+
+    return wrong
+
+
+def _in_the_order_given(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tables: np.cumsum(tables.work[::-1])[::-1]
+
+
 MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "an arrangement is forgotten": (sum_check, "apart", _without_last),
     "a placing is forgotten": (sum_check, "standings", _without_last),
@@ -227,7 +260,8 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "types 2 and 3 take more than they do": (sum_stages, "least_extra", _plus(10**17)),
     "boxes stop at the first path": (Boxes, "path", lambda _: lambda *_: None),
     "memory is a quarter too small": (Memory, "spared", _tight),
-    "the work before a stage is too much": (sum_boxes, "prefix", _plus(10**12)),
+    "the work before a stage is too much": (Boxes, "__init__", _more_before),
+    "more waits for a layer than does": (sum_memory, "_behind", _in_the_order_given),
 }
 """Faults that make the checker rule out too much."""
 
@@ -245,6 +279,7 @@ def _confirm_all(seeds: range) -> None:
     for seed in seeds:
         confirmed(random_problem(seed, SMALL))
         confirmed(roomy(seed))
+        confirmed(random_branched(seed))
 
 
 def test_a_table_that_is_too_cheap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,30 +313,20 @@ def test_certificates() -> None:
     assert certify(problem, worse).finding is Finding.REFUTED
 
 
-@pytest.mark.parametrize("name", ["cpsat", "pyomo"])
-def test_provers_that_do_not_cover_the_preset(name: str) -> None:
-    """They are refused, by name."""
-    pytest.importorskip({"cpsat": "ortools", "pyomo": "pyomo"}[name], reason="an optional solver")
-    problem = random_problem(0, SMALL)
-    plan = solve(problem).plan
-    assert plan is not None
-    with pytest.raises(InvalidProblem, match=f"prover '{name}' does not cover preset 'default'; use checker"):
-        certify(problem, plan, provers=["checker", name])
-
-
 def run_problem(file: str) -> tuple[Problem, int]:
     """Return the problem of a run file, and its optimum in ticks."""
     problem = problem_of(read_run(INSTANCES / file)).problem
     if problem.cluster.menus:
         pytest.skip("a claim is about given links: `nest.certify` makes one for each choice")
-    if problem.branches:
-        pytest.skip("the checker refuses models that branch")
     optimum = solve(problem).objective_ticks
     assert optimum is not None
     return problem, optimum
 
 
-@pytest.mark.parametrize("file", ["llama3-8b_h100_64.toml", "mixtral-8x7b_h100_256.toml"])
+BRANCHING = ("t5-11b_tpuv4_128.toml", "bertlarge_a100_64.toml")
+
+
+@pytest.mark.parametrize("file", ["llama3-8b_h100_64.toml", "mixtral-8x7b_h100_256.toml", *BRANCHING])
 def test_run(file: str) -> None:
     """Optima of runs are proven, and nothing above them."""
     problem, optimum = run_problem(file)

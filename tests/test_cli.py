@@ -517,12 +517,14 @@ def test_any_encoding(encoding: str, problem_path: Path) -> None:
     assert "optimal" in done.stdout
 
 
+@pytest.mark.parametrize("preset", ["paper", "default"])
 @pytest.mark.parametrize("backend", ["dp", "cpsat", "pyomo"])
-def test_backends_agree(problem_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backends_agree(problem_path: Path, backend: str, preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every solver gives the same optimum, and the result says which one it was."""
-    assert run(["solve", str(problem_path), "--set", "zero=none", "--json"]) == 0
+    asked_for = ["solve", str(problem_path), "--preset", preset, "--set", "zero=none", "--json"]
+    assert run(asked_for) == 0
     auto = json.loads(capsys.readouterr().out)
-    assert run(["solve", str(problem_path), "--set", "zero=none", "--backend", backend, "--json"]) == 0
+    assert run([*asked_for, "--backend", backend]) == 0
     asked = json.loads(capsys.readouterr().out)
     assert asked["objective_ticks"] == auto["objective_ticks"] == asked["bound_ticks"]
     assert asked["backend"] == backend
@@ -530,7 +532,7 @@ def test_backends_agree(problem_path: Path, backend: str, capsys: pytest.Capture
 
 def test_backend_out_of_scope(problem_path: Path) -> None:
     """A solver that does not cover a preset says so, in a line."""
-    done = nest("solve", problem_path, "--backend", "cpsat", "--preset", "default")
+    done = nest("solve", problem_path, "--backend", "cpsat", "--preset", "simulated")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 

@@ -15,11 +15,11 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("downsets", "units"),
+    ("downsets", "uneven", "units"),
     ("graph", "cluster", "families", "line"),
     ("hardware",),
     ("networks",),
-    ("presets",),
+    ("presets", "training"),
     ("places", "problem"),
     ("constraints",),
     ("plan",),

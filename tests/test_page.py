@@ -14,6 +14,7 @@ from page_problems import HOSTILE, large, reported, trained
 
 from nest.breakdown import uplinks
 from nest.report.page import Reported, page_text
+from nest.report.page.bars import inline
 from nest.report.page.html import data, table, tag
 from nest.report.page.pipeline import MOST_PASSES, timeline
 
@@ -236,6 +237,36 @@ def test_what_nobody_asked_for_is_left_out() -> None:
     assert [each["id"] for each in page.of("section")] == ["time", "stages", "pipeline", "cluster", "proof"]
     assert "#changes" not in [each["href"] for each in page.of("a")]
     assert "optimality not checked here" in page.all_text()
+
+
+def test_sensitivity_without_searches(whole: Reported) -> None:
+    """Where nobody searched for the best plan there, ten rows said so, in two columns."""
+    changed = tuple(replace(each, best_s=None, best=None, status=None) for each in whole.changed)
+    text = Seen(page_text(replace(whole, changed=changed))).all_text()
+    assert "Against now" in text
+    assert "Best plan there" not in text
+    assert "not searched" not in text
+    assert "Best plan there" in Seen(page_text(whole)).all_text()
+
+
+def test_a_cluster_of_one_group_is_drawn() -> None:
+    """Devices that no level joins further have a box, too, and no way up."""
+    problem = trained()
+    cluster = problem.cluster
+    one = replace(cluster, levels=(replace(cluster.levels[0], fanout=cluster.devices),))
+    report = reported(replace(problem, cluster=one), searched=False)
+    page = Seen(page_text(report))
+    assert [each["class"] for each in page.of("div") if "group" in (each.get("class") or "")] == ["group l0"]
+    assert not [each for each in page.of("i") if each.get("class") == "up"]
+    assert "way up 0 %" not in page.all_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Tensor parallel", "tensor parallel"), ("ZeRO, each microbatch", "ZeRO, each microbatch")]
+)
+def test_names_inside_sentences(name: str, said: str) -> None:
+    """ZeRO became zero."""
+    assert inline(name) == said
 
 
 def luminance(colour: str) -> float:

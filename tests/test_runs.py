@@ -13,12 +13,13 @@ from nest.costing import LayerCost, Layout, Recipe, framework_named, layer_costs
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.families import Architecture, Hyperparameters, describe, from_hyperparameters
-from nest.files import read_problem, write_problem
+from nest.files import apply_settings, read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
 from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
+from nest.runs.run_document import run_document
 from nest.solve import solve
 from nest.tables.family import Family
 
@@ -356,3 +357,17 @@ def test_a_wrong_run_file_is_refused(tmp_path: Path, old: str, new: str, message
     with pytest.raises(InvalidProblem) as caught:
         read_run(written(tmp_path, RUN.replace(old, new, 1)))
     assert message in str(caught.value).replace(str(tmp_path) + "/", "").replace('"', "'")
+
+
+def test_sequence_parallel_by_its_name(tmp_path: Path) -> None:
+    """The tokens of a sequence and whether it is shared have names of their own; the one for both is read, too."""
+    text = (Path(__file__).parents[1] / "instances" / "llama3-8b_h100_64.toml").read_text()
+    for name in ("sequence", "sequence_parallel"):
+        run = read_run(written(tmp_path, f"{text}\n[choices]\n{name} = true\n"))
+        assert (run.choices.sequence, run.sequence) == (True, 8192)
+    with pytest.raises(InvalidProblem, match=r"choices.sequence_parallel: there is sequence already; give it once"):
+        read_run(written(tmp_path, f"{text}\n[choices]\nsequence = true\nsequence_parallel = false\n"))
+    document = run_document(run, {"family": "gpt"}, "dgx-h100:8")
+    assert (document["sequence"], document["choices"]["sequence_parallel"]) == (8192, True)
+    problem = problem_of(run).problem
+    assert apply_settings(problem, ["sequence_parallel=any"]).choices.sequence is None

@@ -68,6 +68,8 @@ def runners_up(
 ) -> tuple[tuple[RunnerUp, ...], bool]:
     """Return the best plans of so many other outer choices, best first, and whether those are all that were asked for.
 
+    Stages of those are all of one width.
+
     Parameters
     ----------
     best
@@ -80,7 +82,8 @@ def runners_up(
 
 
 def _each(problem: Problem, best: Plan, count: int, end: float | None) -> Iterator[RunnerUp]:
-    known = {outer_of(best)}
+    known = set() if best.uneven else {outer_of(best)}
+    problem = problem.with_choices(stage_tensor=None)
     for _ in range(count):
         result = _solved(problem, frozenset(known), end)
         if result is None or result.plan is None or result.objective_ticks is None:

@@ -90,4 +90,10 @@ def compute_limit(problem: Problem) -> tuple[int, Variant]:
     for variant in problem.variants:
         once = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in problem.graphs[variant].layers)
         limits.append((problem.microbatches(variant) * variant.width * once // problem.cluster.devices, variant))
+    for family in problem.families:
+        graphs = [problem.graphs[each].layers for each in family]
+        rows = [[ticks(layer.forward_s) + ticks(layer.backward_s) for layer in layers] for layers in graphs]
+        shared = ([times * one.width for times in row] for one, row in zip(family, rows, strict=True))
+        least = sum(map(min, zip(*shared, strict=True)))
+        limits.append((problem.microbatches(family[0]) * least // problem.cluster.devices, family[0]))
     return min(limits)

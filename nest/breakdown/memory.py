@@ -87,7 +87,7 @@ def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -
 
 
 def _layers(problem: Problem, plan: Plan, at: int) -> tuple[Layer, ...]:
-    return problem.graphs[plan.variant].named(plan.stages[at].layers)
+    return problem.graphs[plan.stage_variants[at]].named(plan.stages[at].layers)
 
 
 def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tuple[int, int, int]]:
@@ -101,7 +101,7 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
     ranks = problem.copy_ranks(plan.variant, sharing_replicas(problem, plan, at))
-    graph = problem.graphs[plan.variant]
+    graph = problem.graphs[plan.stage_variants[at]]
     tied = (
         sum(quanta(layer.tied_bytes, per_byte) for layer in layers) if graph.layers[graph.table_place] in layers else 0
     )

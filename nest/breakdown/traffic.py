@@ -73,7 +73,7 @@ def _terms(
         there = _block(plan, other, replica)[0]
         yield span(min(first, there), max(first, there)), microbatches * parts.transfer // len(neighbours)
     for axis in AXES:
-        step, count = axis_group(plan.variant, axis)
+        step, count = axis_group(plan.stage_variants[at], axis)
         yield span(first, min(first + step * (count - 1), end - 1)), microbatches * getattr(parts, axis)
     across = span(_block(plan, at, 0)[0], _block(plan, at, plan.replicas - 1)[1] - 1)
     inside = problem.preset.sharding == "stage"

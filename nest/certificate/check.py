@@ -30,9 +30,11 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
 
     Raises
     ------
+    LimitReached
+        If a model branches so much that its cuts are too many.
     OutOfScope
-        If the model branches: stages are runs of layers here. If schedules are played, or 1F1B is not among them: it is
-        what is checked, and by the closed formula no other takes less time or memory.
+        If stages may have tensor widths of their own. If schedules are played, or 1F1B is not among them: it is what is
+        checked, and by the closed formula no other takes less time or memory.
     """
     if problem.preset.objective == "simulated":
         what = f"{problem.preset.name!r} plays schedules, which the checker does not"
@@ -40,10 +42,9 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     if "1f1b" not in problem.choices.schedules:
         what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
         raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
-    if problem.branches:
-        raise OutOfScope(
-            "model", "it branches, which the checker does not cover", "'nest solve' proves its own optimum"
-        )
+    if problem.choices.stage_tensor is not None:
+        what = "the checker covers stages of one tensor width"
+        raise OutOfScope("choices.stage_tensor", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:

@@ -4,7 +4,10 @@ A *box* is the set of plans each of whose stages has a load of at most ``T`` and
 of whose stages one synchronises for ``F`` at least. Let ``f`` be the least sum of loads of stages within both caps. It
 is a shortest path, as what a stage takes depends on its layers and its number from the end alone:
 
-    ``f_q[first] = min over end > first of load_q(first, end) + f_{q-1}[end]``,  ``f_0[layers] = 0``,  ``f = f_S[0]``.
+    ``f_q[first] = min over end > first of load_q(first, end) + f_{q-1}[end]``,  ``f_0[all] = 0``,  ``f = f_S[none]``.
+
+``first`` and ``end`` are cuts: of a chain the numbers of layers before them; where layers branch, the downsets of the
+graph, and a stage is any pair of them of which the larger holds the smaller (C3).
 
 Every plan of the box takes ``f + (m - 1) * (its largest load) + F`` at least (D14). So of the plans below ``V`` in it
 
@@ -25,11 +28,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from nest.certificate.sum_stages import Loads, SumStages
 from nest.plan import Plan
-from nest.tables import prefix
 from nest.units import NEVER, Ints
 
 
@@ -42,12 +43,15 @@ class Box(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Stages that hold all layers: sum and largest of their loads, largest synchronisation, cuts, ways to shard."""
+    """Stages that hold all layers: sum and largest of their loads, and their largest synchronisation.
+
+    ``stages`` says where each of them is in the tables, ``ways`` how it shards.
+    """
 
     loads: int
     slowest: int
     sync: int
-    cuts: list[int]
+    stages: list[int]
     ways: list[int]
 
 
@@ -66,8 +70,7 @@ class Boxes:
 
     def __init__(self, stages: SumStages, value: int, watch: Callable[[], None]) -> None:
         self.stages, self.value, self.watch, self.choice = stages, value, watch, stages.choice
-        self.depth, self.layers = stages.band.depth, stages.tables.layers
-        self.before = prefix(stages.tables.work)
+        self.opens, self.before = stages.opens, stages.tables.by_cut(stages.tables.work)
         self.most = value - 1 - self.choice.further * self.choice.least
         self._sync, self._loads = -1, dict[int, Loads]()
 
@@ -85,29 +88,29 @@ class Boxes:
                 continue
             at = self.value - path.loads - self.choice.further * path.slowest
             if path.sync < at:
-                return self.stages.plan(path.cuts, path.ways)
+                return self.stages.plan(path.stages, path.ways)
             boxes += [box._replace(sync=at - 1), box._replace(floor=at)]
         return None
 
     def path(self, box: Box) -> Path | None:
         """Return the path of the least sum of loads within the caps of a box; None if there is none below the value.
 
-        Layers that the stages before cannot hold within the cap, or not without a sum of loads that leaves the largest
-        no more than it takes at least, are no place to begin with.
+        Cuts before which there is more than the stages before can hold within the cap, or not without a sum of loads
+        that leaves the largest no more than it takes at least, are no place to begin with.
         """
-        rows = [np.full(self.layers + self.depth + 1, NEVER, dtype=np.int64)]
-        rows[0][self.layers] = 0
+        band, rows = self.stages.band, [np.full_like(self.before, NEVER)]
+        rows[0][-1] = 0
         for position in range(1, self.choice.stages + 1):
-            after = sliding_window_view(rows[-1][1:], self.depth)[: self.layers]
-            before = self.choice.stages - position
+            after, before = rows[-1][band.reached], self.choice.stages - position
             reach = min(before * box.load, NEVER)
-            open_ = (self.before[: self.layers] <= reach)[:, None] & (after < NEVER)
+            open_ = (self.before <= reach)[band.first] & (after < NEVER)
             load = self._of(position, box, open_).load
-            total = np.where((load <= box.load) & open_, load + np.where(open_, after, 0), NEVER).min(axis=1)
+            total = np.where((load <= box.load) & open_, load + np.where(open_, after, 0), NEVER)
+            least = np.minimum.reduceat(total.ravel(), self.opens[:-1])
             rows.append(np.full_like(rows[0], NEVER))
-            fits = total <= self.most - self.before[: self.layers]
-            rows[-1][: self.layers][fits] = total[fits]
-            if not fits.any():
+            fits = np.flatnonzero(least <= self.most - self.before[:-1])
+            rows[-1][fits] = least[fits]
+            if not len(fits):
                 return None
         return self._back(rows, box) if rows[-1][0] < NEVER else None
 
@@ -121,14 +124,16 @@ class Boxes:
         return self._loads[position]
 
     def _back(self, rows: list[Ints], box: Box) -> Path:
-        cuts, ways, slowest, sync = [0], list[int](), 0, 0
+        cut, taken, ways, slowest, sync = 0, list[int](), list[int](), 0, 0
+        ends = self.stages.band.reached.ravel()
         for position in range(self.choice.stages, 0, -1):
-            first, found = cuts[-1], self._loads[position]
-            load = found.load[first]
-            after = rows[position - 1][first + 1 : first + 1 + self.depth]
-            within = (load <= box.load) & (after < NEVER)
-            column = int(np.argmin(np.where(within, load + np.where(within, after, 0), NEVER)))
-            slowest, sync = max(slowest, int(load[column])), max(sync, int(found.sync[first, column]))
-            cuts.append(first + 1 + column)
-            ways.append(int(found.way[first, column]))
-        return Path(int(rows[-1][0]), slowest, sync, cuts, ways)
+            load, waits, way = (each.ravel() for each in self._loads[position])
+            there = slice(self.opens[cut], self.opens[cut + 1])
+            after = rows[position - 1][ends[there]]
+            within = (load[there] <= box.load) & (after < NEVER)
+            least = np.where(within, load[there] + np.where(within, after, 0), NEVER)
+            taken.append(int(self.opens[cut]) + int(np.argmin(least)))
+            cut = int(ends[taken[-1]])
+            slowest, sync = max(slowest, int(load[taken[-1]])), max(sync, int(waits[taken[-1]]))
+            ways.append(int(way[taken[-1]]))
+        return Path(int(rows[-1][0]), slowest, sync, taken, ways)

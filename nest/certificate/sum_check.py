@@ -13,7 +13,7 @@ from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables
+from nest.tables import GroupedBand, GroupedTables, Tables, band_of
 
 
 def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
@@ -78,7 +78,7 @@ class _Claim:
         bands: dict[int, GroupedBand] = {}
         for choice in choices:
             depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
-            band = bands[depth] = bands.get(depth) or GroupedBand(tables, depth)
+            band = bands[depth] = bands.get(depth) or band_of(tables, depth)
             plan = self.better(band, choice)
             if plan is None:
                 self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))

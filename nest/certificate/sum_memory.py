@@ -1,9 +1,11 @@
 """What the memory of a pipeline's first stages says about an outer choice under the objective `sum`.
 
 If no load is above a cap ``T``, the last ``j`` stages do no more than ``j T`` of the work. So a layer with more than
-that in it and behind it
+that in it and behind it, in all layers that wait for it,
 
-- is in one of the first ``S - j`` stages: those together hold at least the layers ``[0, u)`` of which this is so;
+- is in one of the first ``S - j`` stages, as what waits for it is in none before: those together hold at least the
+  layers of which this is so. With the layers ordered by what is behind them, most first, they are the first ``u``: of a
+  chain, in its own order;
 - has ``min(m, j + 1)`` microbatches in flight or more (C11), with the largest ``j`` of which it is so.
 
 What these layers ask for when a backward pass begins, before anything is freed, beyond the memory of ``S - j`` devices,
@@ -17,7 +19,7 @@ the *excess*, has to be spared, and that takes time:
   pipeline that holds what it gathers; type 1 over all ranks asks for the least of them, but for weights that are held
   with fewer bytes than they have.
 
-So the loads of the first ``S - j`` stages add up to the work of ``[0, u)`` and to the excess at the cheapest of these
+So the loads of the first ``S - j`` stages add up to the work of these ``u`` and to the excess at the cheapest of these
 rates, and the largest is no less than their mean. Nor is the excess more than all that can be spared.
 """
 
@@ -28,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.overlap import MILLION
-from nest.tables import GroupedTables, prefix
+from nest.tables import GroupedTables
 from nest.tables.shares import Option
 from nest.units import LONGEST, Floats, Ints
 
@@ -75,8 +77,10 @@ class Memory:
 
     def __init__(self, tables: GroupedTables) -> None:
         self.tables, self.types = tables, tables.problem.choices.zero
-        work = prefix(tables.work)
-        self.before, self.behind = work[1:].astype(np.float64), (work[-1] - work[:-1]).astype(np.float64)
+        behind = _behind(tables)
+        self.order = np.argsort(-behind, kind="stable")
+        self.before = np.cumsum(tables.work[self.order]).astype(np.float64)
+        self.behind = behind[self.order].astype(np.float64)
         plain, again = "none" in tables.kinds, tables.repeating
         self.kept = tables.activations if plain else tables.least_kept
         self.room = tables.capacity - int(np.minimum.reduce([tables.working, *(each.working for each in again)]).min())
@@ -93,7 +97,7 @@ class Memory:
         first = np.maximum(stages[:, None] - later, 1)
         room = first * self.room
         most, least = (
-            np.cumsum(held + flying * kept, axis=1) * SURE
+            np.cumsum(held[:, self.order] + flying * kept[self.order], axis=1) * SURE
             for held, kept in ((self._held(replicas), self.kept), (tables.least_held(replicas), tables.least_kept))
         )
         in_flight = np.minimum(-(-tables.microbatches // replicas), stages)
@@ -115,6 +119,17 @@ class Memory:
             ranks = replicas[:, None] * inside if self.types & {1, 2, 3} else np.ones_like(replicas)[:, None]
             held += weights * whole + weights * copies.optimizer / ranks
         return held
+
+
+def _behind(tables: GroupedTables) -> Ints:
+    """Return the work of each layer, together with that of all layers that wait for it."""
+    graph, after = tables.graph, np.eye(tables.layers, dtype=bool)
+    if graph.unordered_pair is None:
+        return np.cumsum(tables.work[::-1])[::-1]
+    for source, target in sorted(graph.places, reverse=True):
+        after[source] |= after[target]
+    waiting: Ints = after.astype(np.int64) @ tables.work
+    return waiting
 
 
 def least_extra(tables: GroupedTables, option: Option) -> Ints:

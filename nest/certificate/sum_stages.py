@@ -13,7 +13,7 @@ from nest.certificate.sum_memory import SCATTERING, least_extra
 from nest.constraints import Outer, Run, Site
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
-from nest.tables import GroupedBand, GroupedTables
+from nest.tables import BranchedBand, GroupedBand, GroupedTables
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
@@ -87,7 +87,7 @@ class SumStages:
     Parameters
     ----------
     band
-        Tables of stages deep enough for every load of interest.
+        Tables of stages deep enough for every load of interest, one behind the other by the cut with which they begin.
     choice, standing
         The outer choice, and where its blocks stand.
     """
@@ -103,7 +103,8 @@ class SumStages:
         ]
         self.ends = band.ends(self.sites[0].ends)
         self.outer = Outer(tables.variant, choice.stages, choice.replicas)
-        self.run = Run(np.arange(tables.layers)[:, None], np.minimum(band.end, tables.layers))
+        self.run = Run(band.first, band.reached)
+        self.opens = _opens(band)
         self.by_run = tables.filters.run(tables.variant, self.run)
         self._known: dict[tuple[Shares, int], Way] = {}
 
@@ -169,29 +170,38 @@ class SumStages:
             self._known[shares, option.zero] = Way(sharded, self.band.own(sharded), waits, self.band.rooms(option))
         return self._known[shares, option.zero]
 
-    def plan(self, cuts: list[int], numbers: list[int]) -> Plan:
-        """Return the plan of stages that end where the next one begins; ``numbers`` are of their `options`."""
-        stages = tuple(map(self._stage, range(len(numbers)), cuts, cuts[1:], numbers))
+    def plan(self, entries: list[int], numbers: list[int]) -> Plan:
+        """Return the plan of stages that are so far in the tables; ``numbers`` are of their `options`."""
+        stages = tuple(map(self._stage, range(len(numbers)), entries, numbers))
         choice, placing, technologies = self.choice, self.placing, self.tables.problem.cluster.technologies
         plan = Plan(choice.variant, choice.replicas, placing.stride, stages, choice.arrangement)
         return replace(plan, technologies=technologies, line=placing.line)
 
-    def _stage(self, at: int, first: int, end: int, number: int) -> Stage:
+    def _stage(self, at: int, entry: int, number: int) -> Stage:
         tables, option, asked = self.tables, self.options[number], np.zeros_like(self.band.valid)
-        asked[first, end - first - 1] = True
+        asked.flat[entry] = True
+        ends = np.broadcast_to(self.band.first, asked.shape)[asked], self.band.reached[asked]
+        places = tables.between(*(int(each[0]) for each in ends))
         flying = tables.flying(self.choice.replicas, self.choice.stages - at)
         way = self._way(self.sites[at], option).sharded
         _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(way, flying, asked))
         again = tables.repeating[kind - 1] if kind else None
-        every = again is None or count == again.able[first:end].sum()
+        every = again is None or count == again.able[places].sum()
         return Stage(
-            tuple(layer.id for layer in tables.graph.layers[first:end]),
+            tuple(tables.graph.layers[place].id for place in places.tolist()),
             int(self.starts[at]),
             tables.width,
             "none" if again is None else again.kind,
             over_replicas(min(option.zero, 3), tables.ranks(option.together).dense),
             recomputed=None if every else count,
         )
+
+
+def _opens(band: GroupedBand) -> Ints:
+    """Return where in the tables the stages are that begin with each cut, and where the last of them end."""
+    if isinstance(band, BranchedBand):
+        return band.stages.starts
+    return np.arange(band.tables.layers + 1, dtype=np.int64) * band.depth
 
 
 def _better(load: Ints, sync: Ints, found: Loads) -> np.ndarray:

@@ -12,7 +12,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option, plan_options, positive
 from nest.cli.output import PictureKind, check_files, is_terminal, print_json
 from nest.cli.reading import plan_from
-from nest.errors import InvalidPlan
+from nest.errors import InvalidPlan, OutOfScope
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
@@ -154,9 +154,10 @@ def _certificate(problem: Problem, priced: PricedPlan, limit_s: float) -> Certif
     from nest.alternatives import search_again
     from nest.certify import certify
 
-    if problem.branches:
+    try:
+        return certify(problem, priced.plan, time_limit_s=limit_s)
+    except OutOfScope:
         return search_again(problem, priced.plan, priced.evaluation, time_limit_s=limit_s)
-    return certify(problem, priced.plan, time_limit_s=limit_s)
 
 
 def _write(path: Path, content: bytes) -> None:

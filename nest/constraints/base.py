@@ -88,15 +88,17 @@ class Whole:
     starts, devices
         First device in replica 0, and number of devices.
     shardings
-        ZeRO type and degree inside the stage.
+        ZeRO type and degree.
     stride
         Devices from one replica to the next.
     loads_s, sync_s, objective_s
         Seconds that a microbatch keeps each stage busy, of the gradient synchronisation, and of an iteration.
     recomputes
-        What each stage recomputes, and how many of its layers do; None for all that can.
+        What each stage recomputes, and how many of its layers do; None where it is no choice of the stage.
     iteration
         Seconds of an iteration, exactly: a multiple of the tick.
+    used_devices
+        Devices of the line up to the last that the plan takes, in all replicas.
     line
         The devices on which the stride counts.
     """
@@ -112,14 +114,8 @@ class Whole:
     objective_s: float
     recomputes: tuple[tuple[str, int | None], ...]
     iteration: Fraction
+    used_devices: int
     line: Line = EVERY
-
-    @property
-    def used_devices(self) -> int:
-        """Devices of the line up to the last that the plan takes, in all replicas."""
-        starts = map(self.line.position, self.starts)
-        ends = (start + devices for start, devices in zip(starts, self.devices, strict=True))
-        return max(ends) + (self.outer.replicas - 1) * self.stride
 
     def blocks(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""
@@ -217,10 +213,15 @@ class CouplingConstraint(Constraint):
         longer. Where none does, only the fewest of those with equally many rounds are in the programme.
     looks_at_types
         The same for a lower ZeRO type of a stage; of type 3, where that synchronises less, nothing is ever left out.
+    looks_at_sharding, looks_at_recompute
+        The same for any other way to shard, and to recompute, under preset `default`. Where none does, only such ways
+        of a stage are in the programme than which no other is faster.
     """
 
     looks_at_replicas: ClassVar[bool] = True
     looks_at_types: ClassVar[bool] = True
+    looks_at_sharding: ClassVar[bool] = True
+    looks_at_recompute: ClassVar[bool] = True
 
     @abstractmethod
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:

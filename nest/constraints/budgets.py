@@ -20,7 +20,7 @@ from nest.constraints.checks import (
     require_layers,
     written,
 )
-from nest.constraints.programme import Programme, Variable
+from nest.constraints.programme import Programme, StageWay, Variable
 from nest.errors import InvalidProblem
 from nest.graph import LayerId
 from nest.problem import Problem, Variant
@@ -56,6 +56,8 @@ class Budget(CouplingConstraint):
     kind: ClassVar[str] = "budget"
     looks_at_replicas: ClassVar[bool] = False
     looks_at_types: ClassVar[bool] = False
+    looks_at_sharding: ClassVar[bool] = False
+    looks_at_recompute: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", as_number(f"{self.kind}.most", self.most))
@@ -97,7 +99,7 @@ class Budget(CouplingConstraint):
     def post(self, programme: Programme) -> None:
         """Post how long an iteration may take on the devices of each outer choice."""
         for choice in programme.choices:
-            cost = choice.outer.replicas * choice.stride * self.rate * programme.tick
+            cost = choice.devices * self.rate * programme.tick
             if cost > 0:
                 programme.limit_objective(floor(exact(self.most) / cost), [choice.taken])
 
@@ -146,19 +148,30 @@ class DistinctStages(CouplingConstraint):
 
     def post(self, programme: Programme) -> None:
         """Post that a stage of some layers which shards in some way takes one of the shapes, of which there are few."""
-        shapes, flags = _Shapes(programme.problem), dict[object, Variable]()
+        shapes, flags = _Shapes(programme.problem), _Flags(programme)
         for slot in programme.slots:
-            alike: dict[object, list[Variable]] = {}
+            alike: dict[tuple[object, StageWay | None], list[Variable]] = {}
             for arc in slot.arcs:
-                alike.setdefault(shapes.of(slot.variant, arc.first, arc.end), []).append(arc.taken)
-            ways = [((option.zero, option.degree), [option.taken]) for option in slot.options] or [((0, 1), [])]
-            for shape, arcs in alike.items():
-                for way, option in ways:
-                    key = (shape, way)
-                    flag = flags[key] if key in flags else flags.setdefault(key, programme.flag())
+                alike.setdefault((shapes.of(slot.variant, arc.first, arc.end), arc.way), []).append(arc.taken)
+            options = [((option.zero, option.degree), [option.taken]) for option in slot.options] or [((0, 1), [])]
+            for (shape, way), arcs in alike.items():
+                for sharding, option in options if way is None else [(way.sharding, [])]:
+                    flag = flags[shape, sharding, way and way.recompute]
                     taken = [(1, each) for each in (*arcs, *option)]
                     programme.at_most([*taken, (-1, flag)], len(option))
         programme.at_most([(1, flag) for flag in flags.values()], self.most)
+
+
+class _Flags(dict[object, Variable]):
+    """Literals of a programme by what they stand for, made when they are asked for."""
+
+    def __init__(self, programme: Programme) -> None:
+        super().__init__()
+        self.programme = programme
+
+    def __missing__(self, key: object) -> Variable:
+        self[key] = flag = self.programme.flag()
+        return flag
 
 
 def _costs(problem: Problem, variant: Variant) -> list[tuple[Number, ...]]:
@@ -199,6 +212,7 @@ class SameSharding(CouplingConstraint):
     layers: Sequence[LayerId]
 
     kind: ClassVar[str] = "same_sharding"
+    looks_at_recompute: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", as_layers(f"{self.kind}.layers", self.layers))
@@ -222,12 +236,17 @@ class SameSharding(CouplingConstraint):
 
     def post(self, programme: Programme) -> None:
         """Post that of all ways to shard only one is for stages that hold any of the layers."""
-        flags: dict[tuple[int, int], Variable] = {}
+        flags = _Flags(programme)
         for slot in programme.slots:
             places = places_of(programme.problem, slot.variant, self.layers).tolist()
-            holding = [(1, arc.taken) for arc in slot.arcs if any(arc.first <= place < arc.end for place in places)]
-            for option in slot.options if holding else ():
-                way = option.zero, option.degree
-                flag = flags[way] if way in flags else flags.setdefault(way, programme.flag())
-                programme.at_most([*holding, (1, option.taken), (-1, flag)], 1)
+            holding = [arc for arc in slot.arcs if any(arc.first <= place < arc.end for place in places)]
+            chosen: dict[tuple[int, int], list[Variable]] = {}
+            for arc in holding:
+                if arc.way is not None:
+                    chosen.setdefault(arc.way.sharding, []).append(arc.taken)
+            for sharding, taken in chosen.items():
+                programme.at_most([*((1, each) for each in taken), (-1, flags[sharding])], 0)
+            for option in slot.options if holding and not chosen else ():
+                taken = [*(arc.taken for arc in holding), option.taken]
+                programme.at_most([*((1, each) for each in taken), (-1, flags[option.zero, option.degree])], 1)
         programme.at_most([(1, flag) for flag in flags.values()], 1)

@@ -18,7 +18,7 @@ from nest.constraints.answers import (
     stage_of,
 )
 from nest.constraints.base import CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site
-from nest.errors import InvalidProblem
+from nest.errors import InvalidProblem, OutOfScope
 from nest.problem import Problem, SideConstraint, Variant
 from nest.units import Number
 
@@ -66,6 +66,14 @@ class Filters:
         if pair is not None:
             what = f"{found[0].kind} looks at runs of layers, and nothing orders layers {pair[0]!r} and {pair[1]!r}"
             raise InvalidProblem("constraints", what, "leave it out, or give a model without branches")
+
+    def require_limits(self, where: str) -> None:
+        """Raise `OutOfScope`, naming the key ``where``, if a constraint looks at more than devices and memory."""
+        limits = ("device_limit", "memory_limit")
+        looking = [each for each in self.local if any(overrides(each, hook) for hook in HOOKS if hook not in limits)]
+        for each in [*looking, *self.coupling]:
+            what = f"side constraint {each.kind} is one for stages of one width"
+            raise OutOfScope(where, what, "leave that constraint or this choice out")
 
     @property
     def by_run(self) -> bool:

@@ -22,20 +22,44 @@ Term: TypeAlias = tuple[int, Variable]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTerm:
-    """An outer choice: its literal, and devices from one replica to the next. Exactly one of all is taken."""
+    """An outer choice: its literal, devices from one replica to the next, and all that it takes.
+
+    Exactly one of all is taken.
+    """
 
     taken: Variable
     outer: Outer
     stride: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageWay:
+    """How a stage shards and recomputes, where each stage chooses: as `nest.constraints.Whole` has it.
+
+    Attributes
+    ----------
+    sharding
+        ZeRO type and degree, 0 and 1 for none.
+    recompute
+        What is computed again, and in how many layers.
+    """
+
+    sharding: tuple[int, int]
+    recompute: tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ArcTerm:
-    """Layers ``[first, end)`` of a stage, by their places in the order, and the literal that it holds these."""
+    """Layers ``[first, end)`` of a stage, by their places in the order, and the literal that it holds these.
+
+    Under preset `default` it says, too, how the stage shards and recomputes; the same layers are in several arcs then.
+    """
 
     taken: Variable
     first: int
     end: int
+    way: StageWay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +86,7 @@ class Slot:
 
     At most one arc of all slots at a position is taken, one in each slot of the variant up to the number of stages; the
     same holds for options and places. Where no stage may shard both are empty: the stage starts at device ``(position -
-    1) * variant.width``.
+    1) * variant.width``. Under preset `default` places are empty, as they follow from the outer choice.
     """
 
     variant: Variant

@@ -192,13 +192,33 @@ class Exchanges:
         Where transfers are split, the tensor ranks of a stage each send their part of what all of them have, and gather
         the whole (arXiv 2104.04473, section 4.1). Ranks that share the sequence have parts of their own.
         """
-        none = np.zeros_like(sizes)
-        gathered = none
-        if self.splits_transfers and variant.tensor > 1 and not variant.sequence:
-            gathered = self.seconds("all-gather", self.spread(range(variant.tensor)), sizes)
-            sizes = sizes / variant.tensor
-        hop = self.hop_s(level, sizes)
-        return Crossing(hop, gathered, hop if self.blocking_sends else none)
+        return self.resharding_s((variant, variant), level, (sizes, sizes))
+
+    def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> Crossing:
+        """Return the same between stages of two tensor widths, whose tensors are laid out anew (D10).
+
+        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts
+        of their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it.
+
+        Parameters
+        ----------
+        ends
+            What the two stages are of.
+        sizes
+            Bytes alive on a device of each.
+        """
+        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
+        (part, gathered), (other, behind) = map(self._sent, ends, sizes)
+        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
+        hop = self.hop_s(level, np.maximum(part, other) * times)
+        return Crossing(hop, np.maximum(gathered, behind), hop if self.blocking_sends else np.zeros_like(hop))
+
+    def _sent(self, variant: Variant, sizes: Floats) -> tuple[Floats, Floats]:
+        """Return the bytes that each device sends of so many, and what it takes to gather the whole from its parts."""
+        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
+            return sizes, np.zeros_like(sizes)
+        group = self.spread(range(variant.tensor))
+        return sizes / variant.tensor, self.seconds("all-gather", group, sizes)
 
     def ends_s(self, level: int, sizes: Floats) -> Floats:
         """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""

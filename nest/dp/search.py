@@ -15,6 +15,7 @@ from nest.dp.simulated import settle_simulated
 from nest.dp.simulated_outer import least_played_of_any_cut
 from nest.dp.sum_outer import least_of_any_cut
 from nest.dp.sum_search import settle_sums
+from nest.dp.uneven_search import least_uneven, settle_uneven
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
 from nest.plan import Plan
@@ -113,8 +114,10 @@ def _without_plan(tables: Tables, value: int) -> Outcome:
 def _search(tables: Tables, watch: Watch) -> None:
     """Leave the best plan with the incumbent; raises `TimeUp` after the deadline."""
     if tables.grouped_prices:
-        settle = settle_simulated if tables.problem.preset.objective == "simulated" else settle_sums
-        settle(tables, watch)
+        if tables.problem.preset.objective == "simulated":
+            settle_simulated(tables, watch)
+        else:
+            _search_sums(tables, watch)
         return
     bounds = [Bounds(variant) for variant in tables.variants]
     sharded = [(each, outer_choices(each, sharded=True)) for each in bounds if each.tables.may_shard]
@@ -125,6 +128,18 @@ def _search(tables: Tables, watch: Watch) -> None:
     watch.bound = least
     engines = [ShardedSearch(each, choices, watch) for each, choices in sharded]
     _settle_all([(engine, engine.choices) for engine in engines], watch, NEVER)
+
+
+def _search_sums(tables: Tables, watch: Watch) -> None:
+    """Search plans of one variant for all stages, then those whose stages have tensor widths of their own."""
+    uneven = least_uneven(tables)
+    try:
+        settle_sums(tables, watch)
+    except TimeUp:
+        watch.bound = min(watch.bound, uneven)
+        raise
+    if uneven < NEVER:
+        settle_uneven(tables, watch)
 
 
 def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:

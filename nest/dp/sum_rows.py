@@ -23,7 +23,7 @@ from nest.dp.sum_cuts import Cuts, Entries, cuts_of
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.tables import Ends, GroupedBand
-from nest.tables.grouped import Site
+from nest.tables.grouped import ANY, Site
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
@@ -48,7 +48,7 @@ class Step(NamedTuple):
     flying: int
     role: Role
     start: int
-    holds: Ends
+    holds: Ends = ANY
 
 
 class Holding(NamedTuple):
@@ -186,16 +186,26 @@ class SumRows:
         self.steps, self.watch, self.depth = steps, watch, bands.depth
         self.options, self.placing = holding
         self.most_sync = NEVER - 1
-        self._kept = {ends: _Kept(*bands.at(ends)) for ends in {step.holds for step in steps}}
+        self._bands, self._kept = bands, dict[Ends, _Kept]()
         self._stages: dict[Step, StageTables] = {}
+
+    @property
+    def any(self) -> GroupedBand:
+        """Tables of all stages, whatever ends of the model they hold."""
+        return self._of(ANY).band
 
     def band(self, step: Step) -> GroupedBand:
         """Return the tables of the stages in one place."""
-        return self._kept[step.holds].band
+        return self._of(step.holds).band
+
+    def _of(self, ends: Ends) -> _Kept:
+        if ends not in self._kept:
+            self._kept[ends] = _Kept(*self._bands.at(ends))
+        return self._kept[ends]
 
     def admitted(self, step: Step) -> np.ndarray:
         """Return the stages that side constraints leave in one place."""
-        kept = self._kept[step.holds]
+        kept = self._of(step.holds)
         admitted = kept.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
         found: np.ndarray = kept.band.valid if admitted is None else kept.band.valid & admitted
         return found
@@ -218,7 +228,7 @@ class SumRows:
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         ends = band.ends(step.site.ends)
-        for at, each in enumerate(self.ways(step)):
+        for at, each in enumerate(self.ways(step.site.holders, step.holds)):
             _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
@@ -226,9 +236,9 @@ class SumRows:
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def ways(self, step: Step) -> list[ShardedWay]:
+    def ways(self, holders: Holders, ends: Ends = ANY) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
-        known, holders = self._kept[step.holds], step.site.holders
+        known = self._of(ends)
         if holders not in known.sharded:
             tables, kept = known.band.tables, list[ShardedWay]()
             shares = tuple(tables.shares(holders, option.together) for option in self.options)
@@ -250,15 +260,16 @@ class SumRows:
 
         As if the layers of a stage recomputed each in the way in which it keeps the least.
         """
-        tables = []
-        for step in self.steps:
-            band = self.band(step)
-            sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
-            for each in self.ways(step):
-                fits = band.least_need(each.option, step.flying)
-                np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
-            tables.append(sync)
-        return self._least_most(tables)
+        return self._least_most([self.soonest(step) for step in self.steps])
+
+    def soonest(self, step: Step) -> Ints:
+        """Return how long stages in one place synchronise at least, whatever their loads."""
+        band = self.band(step)
+        sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
+        for each in self.ways(step.site.holders, step.holds):
+            fits = band.least_need(each.option, step.flying)
+            np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
+        return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
         row = self._cuts(1).start()
@@ -302,7 +313,8 @@ class SumRows:
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
             entries.append(at)
-            option = self.ways(self.steps[position - 1])[int(tables.option[at])].option
+            step = self.steps[position - 1]
+            option = self.ways(step.site.holders, step.holds)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
         return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
@@ -311,7 +323,7 @@ class SumRows:
         return self._cuts(position).begins(len(self.steps) - position, position)
 
     def _cuts(self, position: int) -> Cuts:
-        return self._kept[self.steps[position - 1].holds].cuts
+        return self._of(self.steps[position - 1].holds).cuts
 
 
 def _consider(found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:

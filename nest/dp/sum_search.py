@@ -1,9 +1,7 @@
 """The search under the objective `sum`: outer choices in the order of their bounds, each settled exactly.
 
-For a fixed outer choice the objective is ``sum of loads + (m - 1) * T + Y``, with the largest load ``T`` and the
-slowest synchronisation ``Y``. `SumRows` has the least sum for caps on both. The least sum only falls when ``T`` may
-rise, so that two values of it bound what lies between them; ``Y`` is lowered from plan to plan, as each forbids all
-that synchronise as long.
+`sum_caps` says how a choice is settled, given the least sum of loads for caps on the largest load and on the slowest
+synchronisation, which `SumRows` has.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy as np
 
 from nest.dp.incumbent import Incumbent
 from nest.dp.masks import roles
+from nest.dp.sum_caps import Capped
 from nest.dp.sum_outer import SumBounds, SumChoice, SumChoices, SumRange, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
@@ -162,7 +161,7 @@ class SumSearch:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Prepared(Capped[SumRows, Path]):
     """An outer choice that is ready to be settled."""
 
     engine: SumSearch
@@ -176,17 +175,21 @@ class Prepared:
         """The best plan so far."""
         return self.engine.watch.incumbent
 
+    @property
+    def further(self) -> int:
+        """Microbatches of a replica but one."""
+        return self.choice.further
+
+    @property
+    def total(self) -> int:
+        """What all layers take together."""
+        return self.engine.bounds.total
+
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         rows = self._rows()
-        if rows is None:
-            return
-        least_sync = rows.least_sync()
-        while (slowest := rows.least_slowest()) <= self._most(least_sync):
-            best = self._by_load(rows, slowest, least_sync)
-            if best.sync <= least_sync or self._value(best) + least_sync >= self.incumbent.objective:
-                return
-            rows.lower_sync(best.sync - 1)
+        if rows is not None:
+            self.settle_rows(rows)
 
     def _rows(self) -> SumRows | None:
         """Return the recursion over stages deep enough for every plan that could be better, None if there is no plan.
@@ -202,14 +205,7 @@ class Prepared:
                 self.evaluate(rows, slowest)
             if rows.depth == tables.layers:
                 return rows if slowest < NEVER else None
-        return self.at_depth(tables.deepest_within(max(self._most(0), 0)))
-
-    def _most(self, sync: int) -> int:
-        """Return the largest load with which a plan could be better that synchronises for so long at least."""
-        room = self.incumbent.objective - 1 - self.engine.bounds.total - sync
-        if room < 0:
-            return -1
-        return min(room // self.choice.further if self.choice.further else LONGEST, LONGEST - 1)
+        return self.at_depth(tables.deepest_within(max(self.most(0), 0)))
 
     def at_depth(self, depth: int) -> SumRows:
         """Return the recursion over stages of at least so many layers, as far as there are."""
@@ -228,43 +224,14 @@ class Prepared:
         holding = Holding(tables.options(choice.replicas, choice.stages), self.placing)
         return SumRows(self.engine.bands(depth), steps, holding, self.engine.watch)
 
-    def _value(self, path: Path) -> int:
-        """Return what a plan takes but for its synchronisation."""
-        return path.loads + self.choice.further * path.slowest
-
     def evaluate(self, rows: SumRows, most: int) -> Path:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""
         path = rows.least_sum(most)
         if path is None:
             raise AssertionError("a plan keeps this cap")
-        objective = self._value(path) + path.sync
+        objective = self.value(path) + path.sync
         self.incumbent.keep(objective, partial(sum_plan, self, path.cuts, path.ways))
         return path
-
-    def _by_load(self, rows: SumRows, slowest: int, least_sync: int) -> Path:
-        """Return the best plan but for its synchronisation, or one that is no better than what was found before.
-
-        The least sum under a cap on the load bounds all plans between the next lower cap that was tried and this one.
-        """
-        high = self.evaluate(rows, self._most(least_sync))
-        if high.slowest == slowest or not self.choice.further:
-            return high
-        low = self.evaluate(rows, slowest)
-        best, values = min(high, low, key=self._value), rows.loads(slowest, high.slowest)
-        open_ranges = [(0, low.loads, len(values) - 1, high.loads)]
-        while open_ranges:
-            first, most_loads, last, least_loads = open_ranges.pop()
-            if last - first < 2 or most_loads == least_loads:
-                continue
-            bound = least_loads + self.choice.further * int(values[first + 1])
-            if bound + least_sync >= self.incumbent.objective or bound >= self._value(best):
-                continue
-            middle = (first + last) // 2
-            path = self.evaluate(rows, int(values[middle]))
-            best = min(best, path, key=self._value)
-            reached = int(np.searchsorted(values, path.slowest))
-            open_ranges += [(first, most_loads, reached, path.loads), (middle, path.loads, last, least_loads)]
-        return best
 
 
 def _settled(prepared: Prepared, _: int) -> None:
@@ -276,7 +243,7 @@ def sum_plan(prepared: Prepared, cuts: Sequence[int], ways: Sequence[Way]) -> Pl
     engine, choice, placing = prepared.engine, prepared.choice, prepared.placing
     tables, stride = engine.tables, placing.stride
     runs = zip(pairwise(cuts), _starts(placing, choice.stages), ways, strict=True)
-    stages = tuple(_stage(tables, run, start, way) for run, start, way in runs)
+    stages = tuple(stage_of(tables, run, start, way) for run, start, way in runs)
     plan = Plan(tables.variant, choice.replicas, stride, stages, choice.arrangement, engine.schedule)
     return replace(plan, technologies=tables.problem.cluster.technologies, line=placing.line)
 
@@ -287,7 +254,16 @@ def _starts(placing: Placing, stages: int) -> list[int]:
     return starts
 
 
-def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) -> Stage:
+def stage_of(tables: GroupedTables, run: tuple[int, int], start: int, way: Way, *, tensor: int | None = None) -> Stage:
+    """Return a stage of a plan.
+
+    Parameters
+    ----------
+    run, start
+        Cuts before and behind it, and its first device in replica 0.
+    tensor
+        Its tensor width; None for that of the plan's variant.
+    """
     layers, ids = tables.between(*run), tables.graph.layers
     repeating = tables.repeating[way.kind - 1] if way.kind else None
     able = 0 if repeating is None else int(repeating.able[layers].sum())
@@ -298,4 +274,5 @@ def _stage(tables: GroupedTables, run: tuple[int, int], start: int, way: Way) ->
         recompute="none" if repeating is None else repeating.kind,
         sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
         recomputed=None if way.layers == able else way.layers,
+        tensor=tensor,
     )

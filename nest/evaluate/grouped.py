@@ -32,7 +32,7 @@ from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.plan import Plan
-from nest.problem import Problem, exchanging_type
+from nest.problem import Problem, Variant, exchanging_type
 from nest.units import Ints, Number, bytes_of, quanta
 
 
@@ -99,12 +99,13 @@ class _Walk:
     """Walks the stages of a plan, and remembers what groups in the same place take."""
 
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
-        self.problem, self.plan, self.graph, self.scale = problem, plan, graph, scale
+        self.problem, self.plan, self.scale = problem, plan, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
         self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
-        self._groups: dict[tuple[Axis, int], Spread] = {}
-        self._holders: dict[tuple[int, tuple[int, ...]], Spread] = {}
-        self._inside: dict[tuple[Collective, int], int] = {}
+        self.variants = plan.stage_variants
+        self._groups: dict[tuple[Variant, Axis, int], Spread] = {}
+        self._holders: dict[tuple[Variant, tuple[int, ...]], Spread] = {}
+        self._inside: dict[tuple[Variant, Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
         return quanta(size, self.scale.quanta_per_byte)
@@ -120,12 +121,16 @@ class _Walk:
         """Return the first device of a stage in every replica."""
         return self.plan.starts(at)
 
-    def places(self, blocks: Ints) -> Ints:
+    def places(self, blocks: Ints, width: int) -> Ints:
         """Return where blocks are in the smallest groups that hold them whole: all inside depends on no more."""
         cluster = self.problem.cluster
-        levels = cluster.spans(blocks, blocks + self.plan.variant.width - 1)
+        levels = cluster.spans(blocks, blocks + width - 1)
         places: Ints = blocks % np.array(cluster.group_sizes, dtype=np.int64)[levels]
         return places
+
+    def graph_of(self, at: int) -> LayerGraph:
+        """Return the layers as a stage has them: those of its own variant."""
+        return self.problem.graphs[self.variants[at]]
 
     def levels(self, at: int) -> Ints:
         """Return the levels between a stage and the next: a row for each replica, a column for each device."""
@@ -133,28 +138,34 @@ class _Walk:
         ranks = np.arange(min(here.devices, there.devices), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(at + 1)[:, None] + ranks)
 
-    def alive(self, boundary: int) -> float:
-        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once."""
-        largest: dict[int, int] = {}
-        for (source, target), edge in zip(self.graph.places, self.graph.edges, strict=True):
+    def alive(self, boundary: int, at: int) -> float:
+        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once.
+
+        Parameters
+        ----------
+        at
+            Stage on whose devices they are counted, by its variant.
+        """
+        largest, graph = dict[int, int](), self.graph_of(at)
+        for (source, target), edge in zip(graph.places, graph.edges, strict=True):
             if self._stage_of[source] <= boundary < self._stage_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
-    def inside(self, collective: Collective, block: int) -> int:
+    def inside(self, collective: Collective, variant: Variant, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
-        place = int(self.places(np.array(block)))
-        if (collective, place) not in self._inside:
-            starts = place + axis_starts(self.plan.variant, collective.axis)
-            groups = {self._group(collective.axis, int(start)) for start in starts}
+        key = variant, collective, int(self.places(np.array(block), variant.width))
+        if key not in self._inside:
+            starts = key[2] + axis_starts(variant, collective.axis)
+            groups = {self._group(variant, collective.axis, int(start)) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
-            self._inside[collective, place] = self.scale.time.ticks(slowest)
-        return self._inside[collective, place]
+            self._inside[key] = self.scale.time.ticks(slowest)
+        return self._inside[key]
 
-    def _group(self, axis: Axis, start: int) -> Spread:
-        key = axis, start % self.problem.cluster.period
+    def _group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+        key = variant, axis, start % self.problem.cluster.period
         if key not in self._groups:
-            step, count = axis_group(self.plan.variant, axis)
+            step, count = axis_group(variant, axis)
             self._groups[key] = self.exchanges.spread(start + step * np.arange(count, dtype=np.int64))
         return self._groups[key]
 
@@ -166,20 +177,20 @@ class _Walk:
         together
             Neighbouring replicas that share the weights between them.
         """
-        variant = self.plan.variant
+        variant = self.variants[at]
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
-        within = {self._holder(expert, row + offset) for row in blocks for offset in offsets}
-        devices = range(variant.width)
-        across = {self._alone(column + device) for column in blocks.T for device in devices} if len(blocks) > 1 else ()
+        within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
+        apart_from = blocks.T if len(blocks) > 1 else ()
+        across = {self._alone(variant, column + device) for column in apart_from for device in range(variant.width)}
         return Groups(frozenset(within), frozenset(across))
 
-    def _holder(self, expert: bool, blocks: Ints) -> Spread:
-        key = int(expert), self._within_period(blocks)
+    def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
+        key = variant, (int(expert), *self._within_period(blocks))
         if key not in self._holders:
-            self._holders[key] = self.exchanges.spread(copies_of(self.plan.variant, blocks, expert=expert))
+            self._holders[key] = self.exchanges.spread(copies_of(variant, blocks, expert=expert))
         return self._holders[key]
 
     def _within_period(self, devices: Ints) -> tuple[int, ...]:
@@ -187,8 +198,8 @@ class _Walk:
         period = self.problem.cluster.period
         return tuple((devices - devices[0] // period * period).tolist())
 
-    def _alone(self, devices: Ints) -> Spread:
-        key = -1, self._within_period(devices)
+    def _alone(self, variant: Variant, devices: Ints) -> Spread:
+        key = variant, (-1, *self._within_period(devices))
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]
@@ -201,9 +212,13 @@ class _Stage:
     walk: _Walk
     at: int
 
+    @property
+    def variant(self) -> Variant:
+        return self.walk.variants[self.at]
+
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph.named(self.walk.plan.stages[self.at].layers)
+        return self.walk.graph_of(self.at).named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -224,7 +239,7 @@ class _Stage:
         before, behind = self._hops(self.at - 1), self._hops(self.at)
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
-        places = self.walk.places(blocks).tolist()
+        places = self.walk.places(blocks, self.variant.width).tolist()
         passes = {place: self._passes(place) for place in set(places)}
         rows = [
             (
@@ -251,10 +266,11 @@ class _Stage:
         walk = self.walk
         if not 0 <= boundary < len(walk.plan.stages) - 1:
             return [Hop(0, 0, 0)] * walk.plan.replicas
-        levels, size, variant = walk.levels(boundary), np.array([walk.alive(boundary)]), walk.plan.variant
+        levels, ends = walk.levels(boundary), (walk.variants[boundary], walk.variants[boundary + 1])
+        sizes = np.array([walk.alive(boundary, boundary)]), np.array([walk.alive(boundary, boundary + 1)])
         hops = {}
         for level in set(levels.ravel().tolist()):
-            crossing = walk.exchanges.crossing_s(variant, level, size)
+            crossing = walk.exchanges.resharding_s(ends, level, sizes)
             received = walk.ticks(crossing.received) + walk.ticks(crossing.gathered)
             hops[level] = Hop(received, walk.ticks(crossing.sent), level)
         return [max((hops[level] for level in row), key=lambda hop: (hop.busy, hop)) for row in levels.tolist()]
@@ -270,14 +286,16 @@ class _Stage:
         """Return a pass of one layer in a block, without what it repeats."""
         layer = self.layers[at]
         own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
-        return own + sum(self.walk.inside(each, block) for each in layer.collectives if each.when == when)
+        return own + sum(self.walk.inside(each, self.variant, block) for each in layer.collectives if each.when == when)
 
     def _again(self, at: int, block: int) -> int:
         """Return what one layer repeats in a block."""
         again = self.again[at]
         if again is None:
             return 0
-        return self.walk.ticks([again.repeated_s]) + sum(self.walk.inside(each, block) for each in again.collectives)
+        return self.walk.ticks([again.repeated_s]) + sum(
+            self.walk.inside(each, self.variant, block) for each in again.collectives
+        )
 
     def _shown(self) -> Shown:
         """Return what is left of exchanges for each microbatch: gradients behind the stage, weights behind layers."""
@@ -322,7 +340,7 @@ class _Stage:
 
     @property
     def _has_table(self) -> bool:
-        graph = self.walk.graph
+        graph = self.walk.graph_of(self.at)
         return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
 
     def _step(self) -> int:
@@ -410,7 +428,7 @@ class _Stage:
     @property
     def _degrees(self) -> tuple[int, int]:
         """Over how many ranks dense weights are spread, and an expert's."""
-        return self.walk.problem.copy_ranks(self.walk.plan.variant, self.together)
+        return self.walk.problem.copy_ranks(self.variant, self.together)
 
     def _memory(self) -> tuple[int, int]:
         """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""

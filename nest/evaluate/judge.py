@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from nest.constraints import Outer, Whole
+from nest.constraints import Filters, Outer, Whole
 from nest.constraints.judge import broken
 from nest.cost.scale import Scale, scale_of
 from nest.cost.schedule import iteration, summed
@@ -25,7 +25,7 @@ from nest.evaluate.rules import (
 from nest.evaluate.verdict import Evaluation, StageFigures, Violation
 from nest.graph import LayerGraph
 from nest.pipeline import Pipeline, simulate
-from nest.plan import Plan
+from nest.plan import Plan, Stage
 from nest.problem import Problem
 from nest.units import bytes_of
 
@@ -49,6 +49,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
         If the plan names a layer or a variant that the problem does not have, or has no stage.
     InvalidProblem
         If nobody prices as the preset says.
+    OutOfScope
+        If tensor widths of stages differ and a side constraint is one for stages of one width.
     """
     problem.preset.require_prices()
     graph = _graph(problem, plan)
@@ -72,6 +74,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     objective, sync = _objective(problem, plan, scale, figures)
     violations += range_violations(scale, max(stage.load for stage in figures), objective)
     if problem.constraints:
+        if plan.uneven:
+            Filters(problem).require_limits("stages")
         whole = _whole(problem, plan, scale, figures, (objective, sync))
         memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
         violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
@@ -93,10 +97,11 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
 
 
 def _graph(problem: Problem, plan: Plan) -> LayerGraph:
-    if plan.variant not in problem.graphs:
-        raise InvalidPlan("plan", f"the problem has no costs for {plan.variant}", "use a variant of the problem")
     if not plan.stages:
         raise InvalidPlan("stages", "the plan has no stage", "give at least one")
+    for variant in (plan.variant, *plan.stage_variants):
+        if variant not in problem.graphs:
+            raise InvalidPlan("plan", f"the problem has no costs for {variant}", "use a variant of the problem")
     graph = problem.graphs[plan.variant]
     index = graph.index
     for at, stage in enumerate(plan.stages):
@@ -110,7 +115,7 @@ def _whole(
     problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageFigures, ...], times: tuple[int, int]
 ) -> Whole:
     """Return a plan as side constraints see it; ``times`` are of an iteration, and of the synchronisation in it."""
-    objective, sync = times
+    (objective, sync), graph = times, problem.graphs[plan.variant]
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
     return Whole(
         Outer(plan.variant, len(plan.stages), plan.replicas),
@@ -122,7 +127,15 @@ def _whole(
         tuple(scale.time.seconds(stage.load) for stage in figures),
         scale.time.seconds(sync),
         scale.time.seconds(objective),
-        tuple((stage.recompute, stage.recomputed) for stage in plan.stages),
+        tuple(_recomputed(problem, graph, stage) for stage in plan.stages),
         objective * scale.time.tick,
+        plan.used_devices,
         plan.line,
     )
+
+
+def _recomputed(problem: Problem, graph: LayerGraph, stage: Stage) -> tuple[str, int | None]:
+    """Return what a stage recomputes, and, where each stage chooses, in how many layers, however the plan says it."""
+    if problem.preset.recompute == "choices":
+        return stage.recompute, None
+    return stage.recompute, sum(again is not None for again in stage.repeats(graph.named(stage.layers)))

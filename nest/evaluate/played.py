@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,8 +69,7 @@ def stage_times(
     problem: Problem, plan: Plan, scale: Scale, figures: Sequence[StageFigures], weight_share: float | None = None
 ) -> tuple[StageTimes, ...]:
     """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
-    graph = problem.graphs[plan.variant]
-    return tuple(_Judged(problem, plan, graph, scale, each, at).times(weight_share) for at, each in enumerate(figures))
+    return tuple(_Judged(problem, plan, scale, each, at).times(weight_share) for at, each in enumerate(figures))
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:
@@ -84,14 +84,13 @@ class _Judged:
 
     problem: Problem
     plan: Plan
-    graph: LayerGraph
     scale: Scale
     figures: StageFigures
     at: int
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return self.graph.named(self.plan.stages[self.at].layers)
+        return _graph(self.problem, self.plan, self.at).named(self.plan.stages[self.at].layers)
 
     def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
@@ -151,8 +150,7 @@ class _Judged:
         return (0, 0) if last else self._hop(self.figures.levels.exit, self.at)
 
     def _hop(self, level: int, boundary: int) -> tuple[int, int]:
-        size = float(sum(_alive(self.graph, self.plan, boundary)))
-        return _hop(self.problem, self.plan, self.scale, level, size)
+        return _hop(self.problem, self.plan, self.scale, level, _Transfer((boundary, boundary + 1), boundary))
 
     def _exchanged(self) -> tuple[int, int]:
         """Return what sharding adds to the forward pass, and what it adds to the gradients of weights.
@@ -174,6 +172,11 @@ class _Judged:
         return gathered, int((sharding - gathered) * Fraction(copies.summed) / Fraction(sent)) if sent else 0
 
 
+def _graph(problem: Problem, plan: Plan, at: int) -> LayerGraph:
+    """Return the layers as a stage has them."""
+    return problem.graphs[plan.stage_variants[at]]
+
+
 def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     """Yield the bytes of each tensor alive behind a stage."""
     largest: dict[int, Number] = {}
@@ -184,20 +187,31 @@ def _alive(graph: LayerGraph, plan: Plan, boundary: int) -> Iterator[Number]:
     yield from largest.values()
 
 
-def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, size: float) -> tuple[int, int]:
-    """Return for how long a stage is busy with receiving so many bytes, and with sending as many."""
-    times = Exchanges(problem).crossing_s(plan.variant, level, np.array([size]))
-    received, gathered, sent = (scale.time.ticks(float(seconds[0])) for seconds in times)
-    return received + gathered, sent
+class _Transfer(NamedTuple):
+    """Between which two stages, of what is alive behind which one."""
+
+    stages: tuple[int, int]
+    boundary: int
+
+
+def _hop(problem: Problem, plan: Plan, scale: Scale, level: int, sent: _Transfer) -> tuple[int, int]:
+    """Return for how long a stage is busy with receiving what crosses a boundary, and with sending as much."""
+    stages, boundary = sent
+    ends = plan.stage_variants[stages[0]], plan.stage_variants[stages[1]]
+    sizes = [np.array([float(sum(_alive(_graph(problem, plan, at), plan, boundary)))]) for at in stages]
+    times = Exchanges(problem).resharding_s(ends, level, (sizes[0], sizes[1]))
+    received, gathered, back = (scale.time.ticks(float(seconds[0])) for seconds in times)
+    return received + gathered, back
 
 
 def _wrap(problem: Problem, plan: Plan, scale: Scale) -> tuple[int, int]:
     """Return a transfer from the last stage to the first: the most bytes between two stages, in the slowest replica."""
-    graph, boundaries = problem.graphs[plan.variant], range(len(plan.stages) - 1)
+    boundaries, graph = range(len(plan.stages) - 1), _graph(problem, plan, 0)
     levels = set(problem.cluster.spans(plan.starts(0), plan.starts(-1)).tolist())
     if problem.preset.transfers == "cut":
-        size = max(float(sum(_alive(graph, plan, boundary))) for boundary in boundaries)
-        return max(_hop(problem, plan, scale, level, size) for level in levels)
+        most = max(boundaries, key=lambda boundary: sum(_alive(graph, plan, boundary)))
+        sent = _Transfer((len(plan.stages) - 1, 0), most)
+        return max(_hop(problem, plan, scale, level, sent) for level in levels)
     size = max((float(each) for boundary in boundaries for each in _alive(graph, plan, boundary)), default=0.0)
     ticks = scale.time.ticks
     return max(ticks(transfer_s(problem.cluster, problem.preset, level, size)) for level in levels), 0

@@ -19,6 +19,7 @@ from nest.places import Shape, lines, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
 from nest.problem import Problem
+from nest.uneven import groups_to_begin_with, starts_of, strides
 from nest.units import HARD_LIMIT, LONGEST, bytes_of, quanta
 
 
@@ -40,10 +41,7 @@ def technology_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of what a plan chooses, from ``variant`` and ``schedule`` to ``sharding`` and ``recompute``."""
     choices, most = problem.choices, problem.microbatches(plan.variant)
-    if not problem.admits(plan.variant):
-        yield Violation("variant", f"{plan.variant} is not among the allowed ones")
-    if pair := problem.unnested(plan.variant):
-        yield Violation("nesting", f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network")
+    yield from _variant_violations(problem, plan)
     if not 1 <= plan.replicas <= most:
         yield Violation("replicas", f"{plan.replicas} replicas for {most} microbatches")
     elif choices.replicas is not None and plan.replicas not in choices.replicas:
@@ -58,13 +56,34 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
             yield Violation("recompute", f"stage {at} recomputes {what}")
 
 
+def _variant_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rules ``variant`` and ``nesting``: one variant, or a tensor width of its own for each stage."""
+    uneven = _may_be_uneven(problem, plan)
+    if plan.uneven and not uneven:
+        widths = sorted({each.tensor for each in plan.stage_variants})
+        allowed = sorted({each.tensor for each in problem.stage_variants(plan.variant)}) or "those of the variant"
+        yield Violation("variant", f"stages have tensor widths {widths}, single stages may have {allowed}")
+    elif not uneven and not problem.admits(plan.variant):
+        yield Violation("variant", f"{plan.variant} is not among the allowed ones")
+    for variant in dict.fromkeys((plan.variant, *plan.stage_variants)):
+        if pair := problem.unnested(variant):
+            what = f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network"
+            yield Violation("nesting", what)
+
+
+def _may_be_uneven(problem: Problem, plan: Plan) -> bool:
+    """Whether all stages have tensor widths of those that a plan may give each stage."""
+    return set(plan.stage_variants) <= set(problem.stage_variants(plan.variant))
+
+
 def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) -> str | None:
     """Return what a stage recomputes, and why that is not legal; None where it is."""
     if problem.preset.recompute == "choices":
         due = "none" if last else problem.choices.recompute
         found = f"{stage.recompute!r}, the problem says {due!r}"
         return found if stage.recompute != due or stage.recomputed is not None else None
-    kinds, graph = problem.recomputes(plan.variant), problem.graphs[plan.variant]
+    variant = stage.variant(plan.variant)
+    kinds, graph = problem.recomputes(variant), problem.graphs[variant]
     layers = [graph.layers[graph.index[name]] for name in stage.layers]
     able = {kind: sum(layer.again(kind) is not None for layer in layers) for kind in kinds}
     if stage.recompute == "none":
@@ -148,17 +167,35 @@ def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
 
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``block``, ``placement`` and ``devices``."""
-    width = plan.variant.width
     for at, stage in enumerate(plan.stages):
-        due = width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
+        due = plan.stage_variants[at].width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
-    yield from _placing_violations(problem, plan)
+    stands = _stands_uneven(problem, plan)
+    if plan.uneven and not stands:
+        widths = ", ".join(str(stage.devices) for stage in plan.stages)
+        yield Violation("placement", f"stages of {widths} devices start, or replicas follow, where they may not")
+    elif not plan.uneven and not (stands and _may_be_uneven(problem, plan)):
+        yield from _placing_violations(problem, plan)
     yield from _device_violations(problem, plan)
 
 
+def _stands_uneven(problem: Problem, plan: Plan) -> bool:
+    """Whether stages stand as those with tensor widths of their own may."""
+    widths, firsts = [stage.devices for stage in plan.stages], tuple(stage.first_device for stage in plan.stages)
+    if min(widths) < 1 or plan.replicas < 1 or plan.line != EVERY:
+        return False
+    cluster = problem.cluster
+    if plan.arrangement == "stage-major":
+        groups = groups_to_begin_with(cluster.group_sizes, cluster.devices)
+        allowed = {starts_of(widths, plan.replicas, group) for group in groups}
+        return firsts in allowed and plan.replica_stride == plan.variant.width
+    apart = strides(widths, cluster.devices)
+    return plan.arrangement == "replica-major" and firsts == starts_of(widths) and plan.replica_stride in apart
+
+
 def _placing_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Rule ``placement``: an arrangement of the preset, with the pitch and stride of one of its placings."""
+    """Rule ``placement`` for stages of one width: an arrangement of the preset, in one of its placings."""
     arrangements = problem.preset.arrangements
     yield from _line_violations(problem, plan)
     allowed = _places_due(problem, plan, plan.arrangement if plan.arrangement in arrangements else arrangements[0])

@@ -121,8 +121,8 @@ def shape_of(problem: Problem, plan: Plan, blocks: int | None = None) -> Shape:
     Raises
     ------
     InvalidPlan
-        If the plan shards inside stages or over groups that are no whole replicas, has both tensor and expert ranks, or
-        more stages than the model layers.
+        If stages differ in tensor width, or the plan shards inside stages or over groups that are no whole replicas,
+        has both tensor and expert ranks, or more stages than the model layers.
     """
     _check(problem, plan)
     ends = list(accumulate(len(stage.layers) for stage in plan.stages))
@@ -186,6 +186,10 @@ def _regrouped(small: Shape, replicas: int) -> tuple[Shape, list[str]]:
 
 
 def _check(problem: Problem, plan: Plan) -> None:
+    if plan.uneven:
+        widths = ", ".join(str(variant.tensor) for variant in plan.stage_variants)
+        what = f"stages have tensor widths {widths}"
+        raise InvalidPlan("tensor", what, "nest run takes stages of one width: solve without choices.stage_tensor")
     each = problem.copy_ranks(plan.variant, 1)[0]
     for at, stage in enumerate(plan.stages):
         if stage.sharding.kind == "replicas" and sharing_replicas(problem, plan, at) * each != stage.sharding.degree:

@@ -133,7 +133,8 @@ class Questions:
 
 def decided_by_variants(problem: Problem) -> bool:
     """Whether nothing but memory, devices and choices decides which plans there are, of each variant by itself."""
-    return problem.preset.collectives == "groups" and not problem.constraints
+    apart = problem.choices.stage_tensor is None
+    return apart and problem.preset.collectives == "groups" and not problem.constraints
 
 
 def likeliest_first(problem: Problem) -> list[Variant]:

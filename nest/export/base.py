@@ -254,6 +254,9 @@ def require_order(plan: Plan, title: str) -> None:
     out around reserved ones have no rank.
     """
     width, replicas, line = plan.variant.width, plan.replicas, plan.line
+    if plan.uneven:
+        widths = ", ".join(str(variant.tensor) for variant in plan.stage_variants)
+        raise Inexpressible("tensor", f"stages have tensor widths {widths}, in {title} all have one", APPROXIMATE)
     for at, stage in enumerate(plan.stages):
         where = f"stage {at}"
         if stage.devices != width:

@@ -98,9 +98,11 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
         known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
         raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
-    asked = problem.with_constraints(*problem.constraints, constraint)
     hybrid = choices.hybrid and framework.hybrid
-    asked = asked.with_choices(zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules)
+    asked = problem.with_choices(
+        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, stage_tensor=None
+    )
+    asked = asked.with_constraints(*problem.constraints, constraint)
     whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
     if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
         what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"

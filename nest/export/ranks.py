@@ -62,8 +62,7 @@ def ranks_of(plan: Plan, cluster: Cluster, names: tuple[str, ...] = ()) -> tuple
 
 def _places(plan: Plan) -> Iterator[tuple[int, int, int, tuple[int, int, int, int]]]:
     """Yield place, stage, replica, and what a device is inside its block: shard, expert, context, tensor."""
-    variant = plan.variant
-    for stage, each in enumerate(plan.stages):
+    for stage, (each, variant) in enumerate(zip(plan.stages, plan.stage_variants, strict=True)):
         for replica, first in enumerate(plan.starts(stage).tolist()):
             for inside in range(each.devices):
                 rest, tensor = divmod(inside, variant.tensor)

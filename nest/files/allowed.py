@@ -15,6 +15,8 @@ GRAMMAR = rf"^(any|{RANGES})$"
 WIDEST_RANGE = 65_536
 RANGES_ADVICE = "whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included)"
 ADVICE = f'{RANGES_ADVICE}, or "any"'
+WIDTHS_GRAMMAR = rf"^(none|{RANGES})$"
+WIDTHS_ADVICE = f'{RANGES_ADVICE}, or "none"'
 ZERO_ADVICE = '"none", "any", or ZeRO types among 0, 1, 2, 3, as in 3 or 0,3'
 
 DEVICES_ADVICE = "devices from 0 on, as in 7 or 8..15,40, or none"
@@ -40,6 +42,11 @@ def parse_allowed(text: str) -> Allowed:
     for part in text.split(","):
         values.update(_part(part.strip()))
     return frozenset(values)
+
+
+def parse_widths(text: str) -> Allowed:
+    """Return the widths that a text names, None for ``none``; raises `ValueError` like `parse_allowed`."""
+    return None if text == "none" else frozenset(width for part in text.split(",") for width in _part(part.strip()))
 
 
 def parse_zero(text: str) -> frozenset[int]:

@@ -54,7 +54,10 @@ class ShardingTable(Table):
 
 
 class StageTable(Table):
-    """One stage; the judge's figures may be null or left out, ``recomputed`` where all layers recompute that can."""
+    """One stage; the judge's figures may be null or left out, ``recomputed`` where all layers recompute that can.
+
+    ``tensor`` is left out where the stage is as wide as the plan's variant.
+    """
 
     layers: Annotated[list[LayerName], Meta(description="a list of layer ids")]
     first_device: Place
@@ -64,6 +67,7 @@ class StageTable(Table):
     load_s: Load | None = None
     memory_bytes: Bytes | None = None
     recomputed: Count | None = None
+    tensor: Count | None = None
 
 
 Ends: TypeAlias = Annotated[list[Place], Meta(min_length=2, max_length=2, description="a first and a last device")]
@@ -246,6 +250,7 @@ def _stage_document(stage: Stage) -> dict[str, Any]:
         "first_device": stage.first_device,
         "devices": stage.devices,
         "recompute": stage.recompute,
+        **({} if stage.tensor is None else {"tensor": stage.tensor}),
         **({} if stage.recomputed is None else {"recomputed": stage.recomputed}),
         "sharding": {"kind": sharding.kind, "zero": sharding.zero, "degree": sharding.degree},
         "load_s": stage.load_s,
@@ -307,6 +312,7 @@ def _stage(table: StageTable, where: str) -> Stage:
             load_s=table.load_s,
             memory_bytes=table.memory_bytes,
             recomputed=table.recomputed,
+            tensor=table.tensor,
         )
     except InvalidPlan as fault:
         raise InvalidPlan(key(where, "recomputed"), fault.problem, fault.remedy) from None

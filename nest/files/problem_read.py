@@ -10,7 +10,7 @@ from msgspec import UNSET
 from nest.cluster import Cluster, Level, Technology
 from nest.cost.links import Network
 from nest.errors import InvalidProblem
-from nest.files.allowed import ADVICE, EVERY_ZERO, parse_allowed, parse_recompute
+from nest.files.allowed import ADVICE, EVERY_ZERO, WIDTHS_ADVICE, parse_allowed, parse_recompute, parse_widths
 from nest.files.constraint_rows import with_constraints
 from nest.files.document import Document
 from nest.files.faults import key
@@ -140,6 +140,7 @@ def _choices(table: ChoicesTable) -> Choices:
         stage_recompute=_kinds(_renamed(table)),
         recomputed=_allowed(table.recomputed, "recomputed"),
         hybrid=table.hybrid,
+        stage_tensor=_widths(table.stage_tensor),
         schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 
@@ -151,6 +152,15 @@ def _allowed(value: int | list[int] | str, name: str) -> Allowed:
         return parse_allowed(value)
     except ValueError as fault:
         raise InvalidProblem(key("choices", name), str(fault), f"give {ADVICE}") from None
+
+
+def _widths(value: int | list[int] | str) -> Allowed:
+    if not isinstance(value, str):
+        return _allowed(value, "stage_tensor")
+    try:
+        return parse_widths(value)
+    except ValueError as fault:
+        raise InvalidProblem(key("choices", "stage_tensor"), str(fault), f"give {WIDTHS_ADVICE}") from None
 
 
 def _zero(value: int | list[int] | str) -> frozenset[int]:

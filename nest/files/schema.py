@@ -8,7 +8,15 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
-from nest.files.allowed import ADVICE, GRAMMAR, RECOMPUTE_ADVICE, SCHEDULE_ADVICE, ZERO_ADVICE
+from nest.files.allowed import (
+    ADVICE,
+    GRAMMAR,
+    RECOMPUTE_ADVICE,
+    SCHEDULE_ADVICE,
+    WIDTHS_ADVICE,
+    WIDTHS_GRAMMAR,
+    ZERO_ADVICE,
+)
 from nest.files.constraint_schema import ConstraintTables
 from nest.files.limits import (
     MOST_LAYERS,
@@ -26,13 +34,17 @@ from nest.files.limits import (
     WholeId,
 )
 from nest.presets import ScheduleName
-from nest.problem import MOST_COPIES, PARTS
+from nest.training import MOST_COPIES, PARTS
 
 SCHEMA = "nest.problem/1"
 
 AllowedValues: TypeAlias = Annotated[
     Count | Annotated[list[Count], Meta(min_length=1)] | Annotated[str, Meta(pattern=GRAMMAR)],
     Meta(description=ADVICE),
+]
+Widths: TypeAlias = Annotated[
+    Count | Annotated[list[Count], Meta(min_length=1)] | Annotated[str, Meta(pattern=WIDTHS_GRAMMAR)],
+    Meta(description=WIDTHS_ADVICE),
 ]
 ZeroType: TypeAlias = Annotated[int, Meta(ge=0, le=3)]
 ZeroTypes: TypeAlias = Annotated[
@@ -164,6 +176,7 @@ class ChoicesTable(Table):
     stage_recompute: RecomputeKinds = "any"
     recomputed: AllowedValues = "any"
     hybrid: Switch = True
+    stage_tensor: Widths = "none"
     price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
     schedules: ScheduleNames = "1f1b"

@@ -11,11 +11,13 @@ from nest.files.allowed import (
     ADVICE,
     DEVICES_ADVICE,
     SCHEDULE_ADVICE,
+    WIDTHS_ADVICE,
     ZERO_ADVICE,
     parse_allowed,
     parse_devices,
     parse_recompute,
     parse_schedules,
+    parse_widths,
     parse_zero,
 )
 from nest.files.words import meant, show
@@ -77,7 +79,7 @@ def _change(setting: str) -> tuple[str, object]:
     name, equals, text = (part.strip() for part in setting.partition("="))
     if not equals:
         raise InvalidProblem(f"--set {setting}".rstrip(), "no KEY=VALUE", "write it as in zero=none or tensor=1,2")
-    known = {**PARSERS, DOWN: (parse_devices, DEVICES_ADVICE)}
+    name, known = ALIASES.get(name, name), {**PARSERS, DOWN: (parse_devices, DEVICES_ADVICE)}
     if name not in known:
         raise InvalidProblem(
             f"--set {setting}", f"{show(name)} is no choice", meant(name, known, f"the choices are {', '.join(known)}")
@@ -93,6 +95,9 @@ def _change(setting: str) -> tuple[str, object]:
 Parser = tuple[Callable[[str], object], str]
 """How to read the value of a choice, and what would be right."""
 
+ALIASES = {"sequence_parallel": "sequence"}
+"""Names of choices beside their own: where a run says how long a sequence is, ``sequence`` would mean two things."""
+
 PARSERS: Mapping[str, Parser] = {
     **dict.fromkeys(("tensor", "expert", "context", "microbatch"), (parse_allowed, ADVICE)),
     "sequence": ({"true": True, "false": False, "any": None}.__getitem__, "true, false or any"),
@@ -100,6 +105,7 @@ PARSERS: Mapping[str, Parser] = {
     "zero": (parse_zero, ZERO_ADVICE),
     **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
+    "stage_tensor": (parse_widths, WIDTHS_ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),
     "schedules": (parse_schedules, SCHEDULE_ADVICE),
     "price_at_most": (parse_price, "a price from 0, or any"),

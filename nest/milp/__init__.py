@@ -1,7 +1,8 @@
 """The space as a mathematical programme, solved by CP-SAT and, through Pyomo, by HiGHS.
 
 `space` has what plans consist of, `formulation` the index sets and coefficients, without a solver; `cpsat_model` and
-`pyomo_model` post the same rules in the same order under the same names; `cpsat` and `highs` run them. Packages of
+`pyomo_model` post the same rules in the same order under the same names; `cpsat` and `highs` run them. The modules
+``sum_...`` do the same for preset `default`, whose outer choices `sum_search` puts to either solver. Packages of
 solvers are imported when they are asked for.
 """
 
@@ -12,6 +13,7 @@ from types import ModuleType
 
 from nest.errors import SolverUnavailable
 from nest.milp.claim import Claim
+from nest.milp.scope import require_scope, sums
 from nest.plan import Plan
 from nest.problem import Problem
 
@@ -46,7 +48,8 @@ def solve_cpsat(
     SolverUnavailable
         If OR-Tools is not installed.
     """
-    claim: Claim = _module("cpsat").solve(problem, time_limit_s, hint, at_least, first=first)
+    solve = _module("cpsat", problem).solve
+    claim: Claim = solve(problem, time_limit_s, hint, at_least, first=first)
     return claim
 
 
@@ -60,13 +63,15 @@ def solve_pyomo(problem: Problem, *, time_limit_s: float | None = None) -> Claim
     SolverUnavailable
         If Pyomo or HiGHS is not installed.
     """
-    claim: Claim = _module("highs").solve(problem, time_limit_s)
+    claim: Claim = _module("highs", problem).solve(problem, time_limit_s)
     return claim
 
 
-def _module(name: str) -> ModuleType:
+def _module(name: str, problem: Problem) -> ModuleType:
+    """Return the module that runs a solver on the programme under the objective of a problem."""
+    require_scope(problem)
     try:
-        return import_module(f"nest.milp.{name}")
+        return import_module(f"nest.milp.{'sum_' if sums(problem.preset) else ''}{name}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:

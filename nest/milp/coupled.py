@@ -12,68 +12,55 @@ from typing import Any
 from nest.constraints import Outer, Slot
 from nest.constraints.programme import ArcTerm, ChoiceTerm, OptionTerm, PlaceTerm, Term, Variable
 from nest.errors import OutOfScope
-from nest.milp.formulation import Formulation
-from nest.problem import Problem
+from nest.milp.outer import OuterChoice
+from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_formulation import SumFormulation
+from nest.problem import Problem, Variant
 
 
 class Coupled(ABC):
     """Base of the models: the programme to which constraints that tie stages together post themselves."""
 
-    formulation: Formulation
+    formulation: Any
     use: Any
     arc: Any
-    option: Any
-    place: Any
 
     @property
     def problem(self) -> Problem:
         """Whose programme it is."""
-        return self.formulation.problem
+        problem: Problem = self.formulation.problem
+        return problem
 
     @property
     def tick(self) -> Fraction:
         """Seconds in a tick."""
-        return self.formulation.tables.scale.time.tick
+        tick: Fraction = self.formulation.tables.scale.time.tick
+        return tick
 
-    @cached_property
+    @property
+    @abstractmethod
     def choices(self) -> Sequence[ChoiceTerm]:
         """Outer choices, as in the formulation."""
-        tables = self.formulation.tables.variants
-        return [
-            ChoiceTerm(
-                self.use[at],
-                Outer(tables[each.variant].variant, each.stages, each.replicas),
-                each.stride * tables[each.variant].width,
-            )
-            for at, each in enumerate(self.formulation.choices)
-        ]
 
-    @cached_property
+    @property
+    @abstractmethod
     def slots(self) -> Sequence[Slot]:
         """Stages by variant and position."""
-        return [self._slot(variant, position) for variant, position in self.formulation.by_position]
 
-    def _slot(self, variant: int, position: int) -> Slot:
-        made, key = self.formulation, (variant, position)
-        tables, arcs, options, places = made.tables.variants[variant], made.arcs, made.options, made.places
-        width = tables.width
-        return Slot(
-            tables.variant,
-            position,
-            [ArcTerm(self.arc[at], int(arcs.first[at]), int(arcs.end[at])) for at in made.by_position[key]],
-            [
-                OptionTerm(self.option[at], int(options.zero[at]), int(options.degree[at]))
-                for at in made.options_by_position.get(key, ())
-            ],
-            [
-                PlaceTerm(self.place[at], int(places.start[at]) * width, int(places.degree[at]) * width)
-                for at in made.places_by_position.get(key, ())
-            ],
-        )
+    @cached_property
+    def _literals(self) -> dict[tuple[int, ...], Variable]:
+        return {}
 
-    @abstractmethod
     def literal(self, choices: Iterable[int]) -> Variable:
         """Return the literal that one of some outer choices is taken."""
+        key = tuple(choices)
+        if key not in self._literals:
+            self._literals[key] = self.either([self.use[at] for at in key])
+        return self._literals[key]
+
+    @abstractmethod
+    def either(self, literals: Sequence[Variable]) -> Variable:
+        """Return a new literal that one of some literals is 1, of which no more than one is."""
 
     @abstractmethod
     def flag(self) -> Variable:
@@ -121,6 +108,81 @@ class Coupled(ABC):
         """Post that not all of some literals are 1; of none that there is no solution."""
         taken = [(1, literal) for literal in literals] or [(1, self.use[at]) for at in range(len(self.choices))]
         self.post_sum(taken, len(literals) - 1 if literals else 0, [], (0, len(taken)))
+
+
+class LevelledTerms(Coupled):
+    """The outer choices and stages of `nest.milp.formulation`."""
+
+    option: Any
+    place: Any
+
+    @cached_property
+    def choices(self) -> Sequence[ChoiceTerm]:
+        """Outer choices, as in the formulation."""
+        return [self._choice(at, each) for at, each in enumerate(self.formulation.choices)]
+
+    def _choice(self, at: int, choice: OuterChoice) -> ChoiceTerm:
+        tables = self.formulation.tables.variants[choice.variant]
+        outer, stride = Outer(tables.variant, choice.stages, choice.replicas), choice.stride * tables.width
+        return ChoiceTerm(self.use[at], outer, stride, choice.replicas * stride)
+
+    @cached_property
+    def slots(self) -> Sequence[Slot]:
+        """Stages by variant and position."""
+        return [self._slot(variant, position) for variant, position in self.formulation.by_position]
+
+    def _slot(self, variant: int, position: int) -> Slot:
+        made, key = self.formulation, (variant, position)
+        tables, arcs, options, places = made.tables.variants[variant], made.arcs, made.options, made.places
+        width = tables.width
+        return Slot(
+            tables.variant,
+            position,
+            [ArcTerm(self.arc[at], int(arcs.first[at]), int(arcs.end[at])) for at in made.by_position[key]],
+            [
+                OptionTerm(self.option[at], int(options.zero[at]), int(options.degree[at]))
+                for at in made.options_by_position.get(key, ())
+            ],
+            [
+                PlaceTerm(self.place[at], int(places.start[at]) * width, int(places.degree[at]) * width)
+                for at in made.places_by_position.get(key, ())
+            ],
+        )
+
+
+class SumTerms(Coupled):
+    """The outer choices and stages of `nest.milp.sum_formulation`."""
+
+    formulation: SumFormulation
+
+    @cached_property
+    def choices(self) -> Sequence[ChoiceTerm]:
+        """Outer choices, as in the formulation."""
+        return [self._choice(at, each) for at, each in enumerate(self.formulation.choices)]
+
+    def _choice(self, at: int, choice: SumChoice) -> ChoiceTerm:
+        return ChoiceTerm(self.use[at], choice.outer, choice.placing.stride, choice.placing.used(choice.shape))
+
+    @cached_property
+    def slots(self) -> Sequence[Slot]:
+        """Stages by variant and position."""
+        made, found = self.formulation, dict[tuple[Variant, int], list[int]]()
+        for position, arcs in made.by_position.items():
+            for arc in arcs:
+                found.setdefault((made.choices[made.arcs.choice[arc]].variant, position), []).append(arc)
+        return [self._slot(*key, arcs) for key, arcs in found.items()]
+
+    def _slot(self, variant: Variant, position: int, arcs: list[int]) -> Slot:
+        columns, ways = self.formulation.arcs, [self.formulation.way(arc) for arc in arcs]
+        terms = [
+            ArcTerm(self.arc[arc], int(columns.first[arc]), int(columns.end[arc]), way)
+            for arc, way in zip(arcs, ways, strict=True)
+        ]
+        alike: dict[tuple[int, int], list[Variable]] = {}
+        for term, way in zip(terms, ways, strict=True):
+            alike.setdefault(way.sharding, []).append(term.taken)
+        options = [OptionTerm(self.either(taken), *sharding) for sharding, taken in alike.items()]
+        return Slot(variant, position, terms, options, [])
 
 
 def post_coupling(made: Coupled) -> None:

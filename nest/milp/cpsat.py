@@ -10,7 +10,8 @@ from importlib.metadata import version
 from ortools.sat.python import cp_model
 
 from nest.milp.claim import NO_PATH, Claim
-from nest.milp.cpsat_model import COUNTED, CpSatModel, build
+from nest.milp.cpsat_base import COUNTED, PARAMETERS, STATUSES, solver_with
+from nest.milp.cpsat_model import CpSatModel, build
 from nest.milp.formulation import Formulation
 from nest.milp.hints import alone
 from nest.milp.plans import Solution, decode
@@ -20,21 +21,6 @@ from nest.problem import Problem
 from nest.result import Status
 from nest.tables import Tables
 from nest.units import HARD_LIMIT
-
-PARAMETERS: Mapping[str, int] = {
-    "cp_model_presolve": False,
-    "presolve_inclusion_work_limit": 0,
-    "num_workers": 1,
-    "cp_model_probing_level": 0,
-    "symmetry_level": 0,
-}
-"""What CP-SAT runs with.
-
-The first two are for correctness. With its default presolve OR-Tools 9.15.6755 calls wrong optima optimal and feasible
-models infeasible (issues 5293 and 5274 of google/or-tools); the work limit alone, the remedy given there, leaves about
-one wrong answer in two thousand of this programme. The others are for speed: probing, symmetries and a second worker
-cost more than they save.
-"""
 
 BELOW_LIMITS: Mapping[str, int] = {"linearization_level": 0}
 """What CP-SAT runs with besides, where it is asked below limits: there is little left for a linear relaxation."""
@@ -48,13 +34,6 @@ limit asked before, which is more than half of it. If nothing is left out any mo
 
 LONGEST_STEP, FAR = 6, 16
 """Steps are at most a sixth of the limit, up to 16 times what any plan takes at least; then each doubles the limit."""
-
-STATUSES = {
-    cp_model.OPTIMAL: Status.OPTIMAL,
-    cp_model.FEASIBLE: Status.FEASIBLE,
-    cp_model.INFEASIBLE: Status.INFEASIBLE,
-    cp_model.UNKNOWN: Status.UNKNOWN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +149,7 @@ def complete_hint(made: CpSatModel, plan: Plan, time_limit_s: float | None) -> N
     """
     if not made.hint(plan):
         return
-    solver = _solver(PARAMETERS, time_limit_s)
+    solver = solver_with(PARAMETERS, time_limit_s)
     solver.parameters.fix_variables_to_their_hinted_value = True
     found = solver.solve(made.model)
     if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -214,7 +193,7 @@ def run(made: CpSatModel, time_limit_s: float | None, start: Start | None = None
     """
     limited = made.formulation.sharded and made.formulation.below is not None
     parameters = {**PARAMETERS, **(BELOW_LIMITS if limited else {})}
-    solver, incumbent = _solver(parameters, time_limit_s), _Incumbent(made, start)
+    solver, incumbent = solver_with(parameters, time_limit_s), _Incumbent(made, start)
     solver.parameters.stop_after_first_solution = first
     found = solver.solve(made.model, incumbent)
     if found not in STATUSES:
@@ -232,13 +211,3 @@ def run(made: CpSatModel, time_limit_s: float | None, start: Start | None = None
         wall_s=solver.wall_time,
         exact=True,
     )
-
-
-def _solver(parameters: Mapping[str, int], time_limit_s: float | None) -> cp_model.CpSolver:
-    """Return CP-SAT with some parameters."""
-    solver = cp_model.CpSolver()
-    for name, value in parameters.items():
-        setattr(solver.parameters, name, value)
-    if time_limit_s is not None:
-        solver.parameters.max_time_in_seconds = max(time_limit_s, 0.0)
-    return solver

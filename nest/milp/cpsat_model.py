@@ -10,20 +10,16 @@ from typing import TypeAlias
 
 from ortools.sat.python import cp_model
 
-from nest.constraints.programme import Term
-from nest.errors import OutOfScope
-from nest.milp.coupled import Coupled, post_coupling
+from nest.milp.coupled import LevelledTerms, post_coupling
+from nest.milp.cpsat_base import COUNTED, CpSatBase, parts, require_counted
 from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
 from nest.milp.side import Clash, place_clashes, stage_clashes
 from nest.milp.sights import Indices
 from nest.plan import Plan
 
-COUNTED = 2**61
-"""Sums of ticks stay below, so that a difference of some of them is within the 64 bits of CP-SAT."""
 
-
-class CpSatModel(Coupled):
+class CpSatModel(CpSatBase, LevelledTerms):
     """Variables of the programme, and the literals that stand for sets of outer choices.
 
     Attributes
@@ -39,7 +35,7 @@ class CpSatModel(Coupled):
     """
 
     def __init__(self, formulation: Formulation, proven: int | None = None) -> None:
-        require_range(formulation)
+        require_counted(max(formulation.largest_objective, formulation.largest_load) + formulation.largest_sync)
         self.formulation, self.model = formulation, cp_model.CpModel()
         new = self.model
         self.use = [new.new_bool_var(f"use{at}") for at in range(len(formulation.choices))]
@@ -53,49 +49,6 @@ class CpSatModel(Coupled):
         self.sync = new.new_int_var(0, formulation.largest_sync, "sync")
         low = min(max(proven or 0, min(formulation.least_objectives)), formulation.largest_objective)
         self.objective = new.new_int_var(low, formulation.largest_objective, "objective")
-        self._literals: dict[tuple[int, ...], cp_model.IntVar] = {}
-
-    def literal(self, choices: Iterable[int]) -> cp_model.IntVar:
-        """Return the literal that one of some outer choices is taken."""
-        key = tuple(choices)
-        if key not in self._literals:
-            self._literals[key] = self.model.new_bool_var(f"choices{len(self._literals)}")
-            self.model.add(sum(self.use[at] for at in key) == self._literals[key])
-        return self._literals[key]
-
-    def flag(self) -> cp_model.IntVar:
-        """Return a new literal."""
-        return self.model.new_bool_var("")
-
-    def number(self, most: int) -> cp_model.IntVar:
-        """Return a new whole number from 0 to ``most``."""
-        if most >= COUNTED:
-            raise OverflowError(f"a number up to {most} does not fit 64 bits")
-        return self.model.new_int_var(0, most, "")
-
-    def largest(self, variable: cp_model.IntVar) -> int:
-        """Return the end of the domain of a variable."""
-        return int(max(self.model.proto.variables[variable.index].domain))
-
-    def post_sum(
-        self, terms: Sequence[Term], most: int, given: Sequence[cp_model.IntVar], reach: tuple[int, int]
-    ) -> None:
-        """Post ``sum <= most`` where all of ``given`` are 1."""
-        if max(-reach[0], reach[1], abs(most)) >= COUNTED:
-            raise OverflowError(f"a sum up to {reach[1]} does not fit 64 bits")
-        variables, times = [variable for _, variable in terms], [each for each, _ in terms]
-        held = self.model.add(cp_model.LinearExpr.weighted_sum(variables, times) <= most)
-        if given:
-            held.only_enforce_if(given)
-
-    def limit_objective(self, ticks: int, given: Iterable[cp_model.IntVar] = ()) -> None:
-        """Post that an iteration takes so many ticks at most where all literals of ``given`` are 1."""
-        self.at_most([(1, self.objective)], ticks, given)
-
-    def arcs(self, chosen: Indices, times: Iterable[int] | None = None) -> cp_model.LinearExprT:
-        """Return the sum of some arcs, each as often as ``times`` says."""
-        taken = [self.arc[at] for at in chosen]
-        return cp_model.LinearExpr.sum(taken) if times is None else cp_model.LinearExpr.weighted_sum(taken, list(times))
 
     def sum(
         self, taken: Sequence[cp_model.IntVar], chosen: Indices, choices: Iterable[int] = ()
@@ -132,12 +85,6 @@ class CpSatModel(Coupled):
         ):
             among = set(chosen)
             yield from ((taken, at in among) for at, taken in enumerate(variables))
-
-
-def require_range(formulation: Formulation) -> None:
-    """Raise `OutOfScope` where sums of ticks could leave the 64 bits of CP-SAT."""
-    if max(formulation.largest_objective, formulation.largest_load) + formulation.largest_sync >= COUNTED:
-        raise OutOfScope("times", "the ticks of this problem are too many for CP-SAT", "use the dynamic program")
 
 
 def variant(made: CpSatModel) -> None:
@@ -271,17 +218,6 @@ def least(made: CpSatModel) -> None:
         made.model.add(made.objective >= cp_model.LinearExpr.weighted_sum(made.use[part], ticks[part]))
 
 
-def parts(ticks: Sequence[int]) -> Iterator[slice]:
-    """Cut ticks, at most one of which applies, into parts that add up to less than CP-SAT can count."""
-    begin, total = 0, 0
-    for at, each in enumerate(ticks):
-        if total + each >= COUNTED:
-            yield slice(begin, at)
-            begin, total = at, 0
-        total += each
-    yield slice(begin, len(ticks))
-
-
 Post: TypeAlias = Callable[[CpSatModel], None]
 
 RULES: Mapping[str, Post | str] = {
@@ -299,6 +235,7 @@ RULES: Mapping[str, Post | str] = {
     "range": BY_INDEX_SETS["range"],
     "nesting": BY_INDEX_SETS["nesting"],
     "technology": BY_INDEX_SETS["technology"],
+    "schedule": BY_INDEX_SETS["schedule"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
@@ -309,6 +246,7 @@ SIDE: Mapping[str, Post | str] = {
     "admits_place": admits_place,
     "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
     "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
+    "reserves": SIDE_BY_INDEX_SETS["reserves"],
     "coupling": coupling,
 }
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""

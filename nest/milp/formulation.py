@@ -39,6 +39,7 @@ BY_INDEX_SETS: Mapping[str, str] = {
     "range": "the domain of the objective",
     "nesting": "nothing: no preset that is covered asks for it",
     "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
+    "schedule": "`plans.plan_of`: the presets that are covered price 1F1B alone",
 }
 """Rules for which there is nothing to post, and what keeps them."""
 
@@ -47,6 +48,7 @@ SIDE_BY_INDEX_SETS: Mapping[str, str] = {
     "admits_run": "`fits.Fits`",
     "device_limit": "the outer choices",
     "memory_limit": "`fits.Fits`",
+    "reserves": "nothing: no preset that is covered leaves devices idle, and `device_limit` says all",
 }
 """The same for what local side constraints say, by their hooks."""
 

@@ -15,6 +15,7 @@ from nest.errors import SolverUnavailable
 from nest.milp.claim import NO_PATH, Claim
 from nest.milp.formulation import Formulation
 from nest.milp.plans import Solution, decode
+from nest.milp.pyomo_base import PyomoBase
 from nest.milp.pyomo_model import PyomoModel, build
 from nest.milp.space import Space
 from nest.plan import Plan
@@ -60,21 +61,16 @@ def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
     RuntimeError
         If HiGHS ends in a way that it should not.
     """
-    begin, parameters = time.perf_counter(), dict[str, float | int | str](PARAMETERS)
-    found = _solved(made, parameters, time_limit_s)
-    if found.termination_condition not in ENDED:
-        parameters |= AGAIN
-        left = None if time_limit_s is None else max(time_limit_s - (time.perf_counter() - begin), 0.0)
-        found = _solved(made, parameters, left)
-    if found.termination_condition not in ENDED:
-        raise RuntimeError(f"HiGHS ended with {found.termination_condition}")
+    begin = time.perf_counter()
+    found, parameters = solved(made, time_limit_s)
+    rounds = max(made.formulation.by_rounds)
     status = ENDED[found.termination_condition]
     plan = None if found.best_feasible_objective is None else _decode(made, found)
     return Claim(
         status=Status.FEASIBLE if status is Status.UNKNOWN and plan is not None else status,
         plan=plan,
         objective=None if plan is None else round(found.best_feasible_objective * made.unit),
-        bound=None if status is Status.INFEASIBLE else _bound(made, found.best_objective_bound),
+        bound=None if status is Status.INFEASIBLE else bound_of(made, found.best_objective_bound, rounds),
         solver="HiGHS through Pyomo",
         version=f"{version('highspy')}, {version('pyomo')}",
         parameters=parameters,
@@ -83,7 +79,20 @@ def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
     )
 
 
-def _solved(made: PyomoModel, parameters: Mapping[str, float | int | str], time_limit_s: float | None) -> Any:
+def solved(made: PyomoBase, time_limit_s: float | None) -> tuple[Any, dict[str, float | int | str]]:
+    """Return what HiGHS says, where it gives up asked again without presolve, and its parameters; errors as `run`."""
+    begin, parameters = time.perf_counter(), dict[str, float | int | str](PARAMETERS)
+    found = _solved(made, parameters, time_limit_s)
+    if found.termination_condition not in ENDED:
+        parameters |= AGAIN
+        left = None if time_limit_s is None else max(time_limit_s - (time.perf_counter() - begin), 0.0)
+        found = _solved(made, parameters, left)
+    if found.termination_condition not in ENDED:
+        raise RuntimeError(f"HiGHS ended with {found.termination_condition}")
+    return found, parameters
+
+
+def _solved(made: PyomoBase, parameters: Mapping[str, float | int | str], time_limit_s: float | None) -> Any:
     """Return what HiGHS says under some parameters."""
     solver = Highs()
     if not solver.available():
@@ -102,13 +111,13 @@ def _decode(made: PyomoModel, found: Any) -> Plan:
     return decode(made.formulation, Solution(choice, *taken))
 
 
-def _bound(made: PyomoModel, claimed: float | None) -> int | None:
+def bound_of(made: PyomoBase, claimed: float | None, most: int) -> int | None:
     """Return a claimed bound in ticks, rounded up to the next value that an objective can have.
 
-    Before that it is lowered by what the tolerances can make of it: of a rule, once for each round, and of a binary.
+    Before that it is lowered by what the tolerances can make of it: of a rule, ``most`` times, and of a binary.
     """
     if claimed is None or not math.isfinite(claimed):
         return None
     formulation, step = made.formulation, made.formulation.common_tick
-    low = claimed - TOLERANCE * (max(formulation.by_rounds) + formulation.largest_objective / made.unit)
-    return max(0, math.ceil(low * (made.unit / step))) * step
+    low = claimed - TOLERANCE * (most + formulation.largest_objective / made.unit)
+    return int(max(0, math.ceil(low * (made.unit / step))) * step)

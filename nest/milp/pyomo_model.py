@@ -6,33 +6,21 @@ solver proves is its claim: `nest.milp` rounds it to whole ticks only where its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import pyomo.environ as pyo
 
-from nest.constraints.programme import Term
-from nest.milp.coupled import Coupled, post_coupling
+from nest.milp.coupled import LevelledTerms, post_coupling
 from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
+from nest.milp.pyomo_base import Expression, PyomoBase
 from nest.milp.side import Clash, place_clashes, stage_clashes
 from nest.milp.sights import Indices
 from nest.plan import Plan
 
-Expression: TypeAlias = Any
-"""Pyomo has no types."""
 
-LARGEST = 1e7
-"""Largest objective for which times are counted in whole units."""
-
-HALF = 0.5
-"""By how much a sum of whole numbers may be above its limit: it is kept exactly, whatever the tolerance breaks."""
-
-LARGEST_BROKEN = 1e5
-"""Largest objective where they are not: rounding must stay far below the tolerances of a solver."""
-
-
-class PyomoModel(Coupled):
+class PyomoModel(PyomoBase, LevelledTerms):
     """Variables of the programme, and the binaries that stand for sets of outer choices.
 
     Attributes
@@ -50,13 +38,8 @@ class PyomoModel(Coupled):
     """
 
     def __init__(self, formulation: Formulation) -> None:
-        self.formulation = formulation
-        whole = formulation.common_tick
-        few = formulation.largest_objective / whole <= LARGEST
-        self.unit = whole if few else formulation.largest_objective / LARGEST_BROKEN
-        self.model = model = pyo.ConcreteModel()
-        model.use = pyo.Var(range(len(formulation.choices)), domain=pyo.Binary)
-        model.arc = pyo.Var(range(len(formulation.arcs)), domain=pyo.Binary)
+        super().__init__(formulation)
+        model = self.model
         model.option = pyo.Var(range(len(formulation.options)), domain=pyo.Binary)
         model.place = pyo.Var(range(len(formulation.places)), domain=pyo.Binary)
         model.seat = pyo.Var(range(formulation.seats), bounds=(0, 1))
@@ -65,65 +48,9 @@ class PyomoModel(Coupled):
         model.largest = pyo.Var(bounds=(0, formulation.largest_load / self.unit))
         model.sync = pyo.Var(bounds=(0, formulation.largest_sync / self.unit))
         model.objective = pyo.Var(bounds=(0, formulation.largest_objective / self.unit))
-        model.set_of = pyo.VarList(domain=pyo.Binary)
-        model.flags = pyo.VarList(domain=pyo.Binary)
-        model.numbers = pyo.VarList(domain=pyo.NonNegativeIntegers)
-        model.rules = pyo.ConstraintList()
-        self.use, self.arc, self.rank = model.use, model.arc, model.rank
+        self.rank = model.rank
         self.option, self.place, self.seat, self.sight = model.option, model.place, model.seat, model.sight
         self.load, self.sync, self.objective = model.largest, model.sync, model.objective
-        self._literals: dict[tuple[int, ...], Expression] = {}
-
-    def post(self, constraint: Expression) -> None:
-        """Add a constraint."""
-        self.model.rules.add(constraint)
-
-    def literal(self, choices: Iterable[int]) -> Expression:
-        """Return the binary that says that one of some outer choices is taken."""
-        key = tuple(choices)
-        if key not in self._literals:
-            self._literals[key] = self.model.set_of.add()
-            self.post(pyo.quicksum(self.use[at] for at in key) == self._literals[key])
-        return self._literals[key]
-
-    def flag(self) -> Expression:
-        """Return a new binary."""
-        return self.model.flags.add()
-
-    def number(self, most: int) -> Expression:
-        """Return a new whole number from 0 to ``most``."""
-        made = self.model.numbers.add()
-        made.setub(most)
-        return made
-
-    def largest(self, variable: Expression) -> int:
-        """Return the end of the domain of a variable."""
-        return int(variable.ub)
-
-    def post_sum(self, terms: Sequence[Term], most: int, given: Sequence[Expression], reach: tuple[int, int]) -> None:
-        """Post ``sum <= most`` where all of ``given`` are 1, as a sum that the tolerances of a solver do not change."""
-        if max(reach[1] - reach[0], abs(most)) > LARGEST:
-            raise OverflowError(f"a sum up to {reach[1]} is not exact in floating point")
-        slack = (reach[1] - most) * pyo.quicksum(1 - each for each in given)
-        self.post(pyo.quicksum(times * variable for times, variable in terms) - slack <= most + HALF)
-
-    def limit_objective(self, ticks: int, given: Iterable[Expression] = ()) -> None:
-        """Post that an iteration takes so many ticks at most where all binaries of ``given`` are 1."""
-        if self.unit != self.formulation.common_tick:
-            raise OverflowError("times are not counted in whole ticks in floating point")
-        most = ticks // self.formulation.common_tick
-        slack = max(self.objective.ub - most, 0) * pyo.quicksum(1 - each for each in given)
-        self.post(self.objective - slack <= most + HALF)
-
-    def arcs(self, chosen: Indices, times: Iterable[float] | None = None) -> Expression:
-        """Return the sum of some arcs, each as often as ``times`` says."""
-        if times is None:
-            return pyo.quicksum(self.arc[at] for at in chosen)
-        return pyo.quicksum(time * self.arc[at] for at, time in zip(chosen, times, strict=True))
-
-    def in_units(self, ticks: Iterable[int]) -> list[float]:
-        """Return ticks in units."""
-        return [each / self.unit for each in ticks]
 
     def sum(self, taken: Expression, chosen: Indices, choices: Iterable[int] = ()) -> Expression:
         """Return the sum of some variables, and of the binary of some outer choices if there are any."""
@@ -294,6 +221,7 @@ RULES: Mapping[str, Post | str] = {
     "range": BY_INDEX_SETS["range"],
     "nesting": BY_INDEX_SETS["nesting"],
     "technology": BY_INDEX_SETS["technology"],
+    "schedule": BY_INDEX_SETS["schedule"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
@@ -304,6 +232,7 @@ SIDE: Mapping[str, Post | str] = {
     "admits_place": admits_place,
     "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
     "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
+    "reserves": SIDE_BY_INDEX_SETS["reserves"],
     "coupling": coupling,
 }
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""

@@ -12,6 +12,7 @@ from nest.errors import OutOfScope
 from nest.milp.fits import Bools, Fits
 from nest.milp.nearest import Nearest, Room
 from nest.milp.outer import replicas_by_stages, rounds_of
+from nest.milp.scope import REMEDY, levelled
 from nest.problem import Problem
 from nest.tables import Tables, VariantTables
 from nest.units import HARD_LIMIT
@@ -66,7 +67,9 @@ class Space:
 
     def __init__(self, tables: Tables, *, every: bool = False, dominated: bool = False) -> None:
         self.tables, self.every = tables, every
-        require_scope(tables.problem)
+        if not levelled(tables.problem.preset):
+            what = f"this programme does not price as preset {tables.problem.preset.name!r} does"
+            raise OutOfScope("preset", what, REMEDY)
         spared = Spared.under(tables.filters, every=every or dominated)
         self.variants = [VariantSpace(variant, spared, every=every) for variant in tables.variants]
         self.sharded = any(variant.fits.shardings not in ([], [(0, 1)]) for variant in self.variants)
@@ -80,14 +83,6 @@ class Space:
     def least_objective(self) -> int:
         """Ticks that every plan takes at least; the end of the range where there is none."""
         return min((variant.least_objective for variant in self.variants), default=HARD_LIMIT)
-
-
-def require_scope(problem: Problem) -> None:
-    """Raise `OutOfScope` where the programme does not say what the problem asks for."""
-    preset, remedy = problem.preset, "use the dynamic program"
-    if (preset.objective, preset.sharding, preset.collectives) != ("bottleneck", "stage", "levels"):
-        what = f"the mathematical programme does not price as preset {preset.name!r} does"
-        raise OutOfScope("preset", what, remedy)
 
 
 class VariantSpace:

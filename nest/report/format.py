@@ -97,6 +97,17 @@ def widths(variant: Variant) -> str:
     return f"tensor {variant.tensor} x expert {variant.expert} x context {variant.context}{_modes(variant)}"
 
 
+def plan_widths(plan: Plan) -> str:
+    """Return the widths of a plan, with all tensor widths where those of its stages differ."""
+    tensors = sorted({variant.tensor for variant in plan.stage_variants})
+    return widths(plan.variant).replace(f"tensor {plan.variant.tensor}", f"tensor {_listed(tensors)}", 1)
+
+
+def _listed(numbers: list[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def short_widths(variant: Variant) -> str:
     """Return the widths of a variant without their names, as in ``4 x 1 x 1``."""
     return f"{variant.tensor} x {variant.expert} x {variant.context}{_modes(variant)}"

@@ -12,7 +12,7 @@ from nest.cost.schedules import in_flight, least_by_load, least_by_wait
 from nest.evaluate import Evaluation
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.report.format import counted, duration, percent, widths
+from nest.report.format import counted, duration, percent, plan_widths
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.terminal import title
 from nest.report.timeline import LEGEND, timeline
@@ -99,7 +99,7 @@ def simulation_text(played: Played, screen: Screen) -> str:
     run = played.run
     summary = Summary()
     summary.add("Problem", title(played.problem))
-    summary.add("Plan", f"{widths(played.plan.variant)}, {counted(played.plan.replicas, 'replica')}")
+    summary.add("Plan", f"{plan_widths(played.plan)}, {counted(played.plan.replicas, 'replica')}")
     if not played.evaluation.legal:
         broken = sorted({violation.rule for violation in played.evaluation.violations})
         summary.add("Broken", ", ".join(broken), "red")

@@ -24,6 +24,7 @@ def stage_table(priced: PricedPlan) -> Table:
     """Return the table; the slowest stages carry an asterisk. What all stages share is `alike`, and has no column."""
     same = alike(priced)
     columns = [Column("Stage"), Column("Layers", folds=True), Column("Devices", number=True)]
+    columns += [Column("Tensor", number=True)] if priced.plan.uneven else []
     columns += [Column(name) for name in ("Recomp", "ZeRO") if name not in same]
     columns += [
         Column("Load", number=True),
@@ -76,6 +77,8 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     yield f"{names} ({len(stages[0].layers)})" if single else f"{names}, {len(stages[0].layers)} each"
     first_devices = [stage.first_device for stage in stages]
     yield number_range(min(first_devices), max(first_devices) + stages[0].devices - 1)
+    if priced.plan.uneven:
+        yield str(priced.plan.stage_variants[group.start].tensor)
     if "Recomp" not in same:
         yield recompute_text(priced.problem, priced.plan, stages[0])
     if "ZeRO" not in same:
@@ -90,7 +93,7 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
 
 def recompute_text(problem: Problem, plan: Plan, stage: Stage) -> str:
     """Return what a stage recomputes, and of how many layers that can, where not all do, as in ``full 3/5``."""
-    graph = problem.graphs.get(plan.variant)
+    graph = problem.graphs.get(stage.variant(plan.variant))
     if stage.recomputed is None or graph is None:
         return stage.recompute
     able = sum(graph.layers[graph.index[name]].again(stage.recompute) is not None for name in stage.layers)

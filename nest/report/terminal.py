@@ -23,9 +23,9 @@ from nest.report.format import (
     counted,
     duration,
     percent,
+    plan_widths,
     size,
     technologies_text,
-    widths,
 )
 from nest.report.layout import Screen, Summary, render
 from nest.report.runners import UNPROVEN, runners_table
@@ -212,7 +212,7 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     summary.add("Limit", _limit(priced))
     summary.add("MFU", _throughput(priced))
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
-    summary.add("Plan", f"{widths(plan.variant)}, {stages}, {replicas}")
+    summary.add("Plan", f"{plan_widths(plan)}, {stages}, {replicas}")
     summary.add("Plan", "; ".join(alike(priced).values()))
     summary.add("Devices", _devices(priced))
     summary.add("Devices", left_out_text(priced))

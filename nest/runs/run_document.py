@@ -28,6 +28,8 @@ def run_document(run: Run, model: dict[str, Any], cluster: str | dict[str, Any])
     named = {"name": run.name, "source": run.source}
     plain = ("sequence", "global_batch", "dtype", "padding", "context_kind", "cut_experts", "imbalance", "capacity")
     choices = choice_values(run.choices)
+    if "sequence" in choices:  # which is the tokens of one here
+        choices["sequence_parallel"] = choices.pop("sequence")
     return {
         "schema": SCHEMA,
         **{name: text for name, text in named.items() if text},

@@ -19,7 +19,7 @@ from nest.files.document import Document
 from nest.files.faults import key
 from nest.files.limits import Count, Switch, Table, Text
 from nest.files.profile_file import profile_of, read_profile
-from nest.files.settings import PARSERS
+from nest.files.settings import ALIASES, PARSERS
 from nest.files.words import meant, show
 from nest.hardware import Hardware
 from nest.problem import Choices
@@ -27,8 +27,8 @@ from nest.runs.run import Run
 
 SCHEMA = "nest.run/1"
 
-FORMER = {"variant_recompute": "stage_recompute"}
-"""Names of choices before stages chose for themselves, and those of today."""
+FORMER = {"variant_recompute": "stage_recompute", **ALIASES}
+"""Names of choices that are read, too, and their own."""
 
 AtLeastOne = Annotated[float, Meta(ge=1, le=1e6, description="a number from 1")]
 NotNegative = Annotated[float, Meta(ge=0, le=1e6, description="a number from 0")]
@@ -242,6 +242,8 @@ def _choices(table: Mapping[str, object]) -> Choices:
         if name not in PARSERS or name == "recompute":
             known = [each for each in PARSERS if each != "recompute"]
             raise InvalidProblem(where, "is no choice", meant(name, known, f"the choices are {', '.join(known)}"))
+        if name in values:
+            raise InvalidProblem(where, f"there is {name} already", "give it once")
         parse, advice = PARSERS[name]
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         try:

@@ -105,7 +105,8 @@ class Widths:
                 continue
             for sequence in (False, True):
                 shared = sequence and (tensor == 1 or self._uneven(tensor * context))
-                if not shared and asked in (None, sequence):
+                lone = tensor == 1 and 1 in (self.run.choices.stage_tensor or ())  # nothing to share, whatever is asked
+                if not shared and (lone or asked in (None, sequence)):
                     yield Variant(tensor, expert, context, sequence, least)
 
     def none_left(self) -> InvalidProblem:
@@ -161,6 +162,8 @@ class Widths:
     ) -> tuple[list[int], list[LeftOut]]:
         """Return the usual values, or those that are asked for, that nothing speaks against."""
         asked: Allowed = getattr(self.run.choices, name)
+        if name == "tensor" and asked is not None:
+            asked |= self.run.choices.stage_tensor or frozenset()
         values = sorted(usual if asked is None else asked)
         reasons = {value: why_not(value) for value in values}
         kept = [value for value in values if not reasons[value]]

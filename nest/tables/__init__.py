@@ -10,6 +10,7 @@ from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
+from nest.tables.uneven import UnevenTables
 from nest.tables.whole import Tables, band_of
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "GroupedTables",
     "Tables",
     "TooManyStages",
+    "UnevenTables",
     "VariantTables",
     "band_of",
     "prefix",

@@ -157,8 +157,7 @@ class GroupedBand:
     def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
         option, room = way.option, self.rooms(way.option)
-        fits = self._kept <= most_kept(room, self._peak(option), flying)
-        plain = asked & fits if "none" in self.tables.kinds else np.zeros_like(asked)
+        plain = asked & self.plain(option, flying)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
@@ -171,10 +170,30 @@ class GroupedBand:
                 better = added < ticks[asking]
                 where = tuple(each[better] for each in asking)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
-        if "none" not in self.tables.kinds:
-            idle = asked & (self._able == 0) & fits
-            ticks[idle] = 0
         return Recomputation(ticks, kind, count)
+
+    def plain(self, option: Option, flying: int) -> np.ndarray:
+        """Return which stages fit without recomputation and may do without it, as no layer can or `none` is allowed."""
+        fits: np.ndarray = self._kept <= most_kept(self.rooms(option), self._peak(option), flying)
+        return fits if "none" in self.tables.kinds else fits & (self._able == 0)
+
+    def repeated(self, way: ShardedWay, flying: int, at: int, count: Ints) -> Ints:
+        """Return the ticks that stages add of which so many layers recompute; `NEVER` where they do not fit then.
+
+        Parameters
+        ----------
+        at
+            Place of what they recompute in `GroupedTables.repeating`.
+        count
+            For each stage, of the layers that can; with 0 it does not fit.
+        """
+        room, ticks = self.rooms(way.option), np.full(self.valid.shape, NEVER, dtype=np.int64)
+        asking = np.nonzero(self.valid & (room >= 0) & (count > 0))
+        stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
+        repeats = self._repeating(at, way.option)
+        fits = repeats.fits(stages, count[asking], flying)
+        ticks[asking] = np.where(fits, repeats.added(way.again[at], stages, count[asking]), NEVER)
+        return ticks
 
     @cached_property
     def _able(self) -> Ints:

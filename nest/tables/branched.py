@@ -190,7 +190,7 @@ class BranchedRepeats:
         left = np.flatnonzero(count <= able)
         rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
-            fits = self._fits(rows, self._reaches(self._count, rows, count), flying)
+            fits = self.fits(rows, count, flying)
             fewest[left[fits]] = count[fits]
             count = first_allowed(self._following, count + 1, most)
             more = ~fits & (count <= most)
@@ -207,9 +207,9 @@ class BranchedRepeats:
     def _entries(self, first: Ints, end: Ints) -> Ints:
         return self.order.stages.entries(first, end)
 
-    def _fits(self, stages: Stages, place: Ints, flying: int) -> np.ndarray:
-        """Return which stages fit whose layers recompute up to a place, one of them at least."""
-        first, end = stages.first, stages.end
+    def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+        """Return which stages fit of which so many layers recompute, at least one."""
+        first, end, place = stages.first, stages.end, self._reaches(self._count, stages, count)
         split = self.order.split(first, end, place)
         peak, some = self._again[self._entries(first, split)], np.flatnonzero(split != end)
         behind = self._plain[self._entries(split[some], end[some])]

@@ -113,9 +113,9 @@ def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, strid
     Where a group of some size has no room for all ``N`` holders, one that has the fewest has ``h``: as many as it has
     room for, and half of them, at most. What leaves it takes levels beyond it. A reduce-scatter or all-gather of ``b``
     bytes takes ``b (1 / h - 1 / N)`` of the fastest of these levels at least, whatever the algorithm, and an all-reduce
-    ``b / h``. Where groups of holders share the weights between them, this holds for all that they exchange: if each rank
-    has copies of its share within and beyond, sums across carry ``b / z`` of a ``z``-th part of the holders; else groups
-    reach beyond themselves, and what they scatter, gather and sum across is no less.
+    ``b / h``. Where groups of holders share the weights between them, this holds for all that they exchange: if each
+    rank has copies of its share within and beyond, sums across carry ``b / z`` of a ``z``-th part of the holders; else
+    groups reach beyond themselves, and what they scatter, gather and sum across is no less.
     """
     gradients, weights = size * tables.times("gradients"), size * tables.times("weights")
     sizes, speeds = tables.problem.cluster.group_sizes, tables.exchanges.best_speeds

@@ -125,6 +125,9 @@ class Fewest(Protocol):
     def fewest(self, stages: Stages, flying: int) -> Ints:
         """Return how many layers of each stage recompute at least, 0 where no number of them makes it fit."""
 
+    def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+        """Return which stages fit of which so many layers recompute, at least one."""
+
     def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
         """Return the ticks that so many layers of stages add, `NEVER` for none.
 
@@ -199,7 +202,7 @@ class Repeats:
         left = np.flatnonzero(count <= able)
         rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
-            fits = self._fits(rows, count, flying)
+            fits = self.fits(rows, count, flying)
             fewest[left[fits]] = count[fits]
             count = self._allowed(count + 1, most)
             more = ~fits & (count <= most)
@@ -217,7 +220,8 @@ class Repeats:
         needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - most)
         return np.maximum(needed - before, 1), self.before[stages.end] - before
 
-    def _fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+    def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
+        """Return which stages fit of which so many layers recompute, at least one."""
         before = self.before[stages.first]
         split = self.able[before + count - 1] + 1
         behind = self._again.kept(stages.first, split) + self._plain.most(split, stages.end)

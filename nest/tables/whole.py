@@ -12,9 +12,10 @@ from nest.problem import Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import Family
-from nest.tables.grouped import Ends, GroupedTables, lines_of
+from nest.tables.grouped import ANY, Ends, GroupedTables, lines_of
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
+from nest.tables.uneven import UnevenTables
 
 
 class Tables:
@@ -72,6 +73,27 @@ class Tables:
         longest = lines_of(self.filters, variant)[0].length(self.problem.cluster.devices)
         return min(self.filters.devices, longest) // variant.width
 
+    @cached_property
+    def uneven(self) -> tuple[UnevenTables, ...]:
+        """Tables of the variants that stages with tensor widths of their own may be of, where the choices give any.
+
+        Raises
+        ------
+        OutOfScope
+            If a side constraint looks at more than devices and memory.
+        """
+        if self.problem.choices.stage_tensor is None:
+            return ()
+        self.filters.require_limits("choices.stage_tensor")
+        found = dict.fromkeys(self._nested(family) for family in self.problem.families)
+        most = [each for each in found if each and not any(set(each) < set(other) for other in found)]
+        return tuple(UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in most)
+
+    def _nested(self, family: tuple[Variant, ...]) -> tuple[Variant, ...]:
+        """Return the variants that nest with the network and fit on the devices."""
+        fitting = (each for each in family if each.width <= self.filters.devices)
+        return tuple(each for each in fitting if self.problem.unnested(each) is None)
+
     def of_variant(self, variant: Variant) -> GroupedTables:
         """Return the tables of one of the `fitting` variants.
 
@@ -104,7 +126,7 @@ class Tables:
         return Sharing(Exchanges(self.problem))
 
 
-def band_of(tables: GroupedTables, depth: int, ends: Ends, *, puts_off: bool = False) -> GroupedBand:
+def band_of(tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> GroupedBand:
     """Return tables of the stages of at most so many layers; see `GroupedBand`. Layers that branch have all ends."""
     if isinstance(tables, BranchedTables):
         return BranchedBand(tables, depth, puts_off=puts_off)

@@ -29,8 +29,8 @@ MEMORY: Mapping[str, str] = {
     "stepping": "Optimizer step",
 }
 
-_LABELLED = 0.06
-"""Segments from this share of the whole width on have their name in them."""
+_LETTER, _AROUND = 0.007, 0.017
+"""Of a letter and the space around a name, as parts of the whole width: segments as wide have their name in them."""
 
 
 def stacked(
@@ -46,13 +46,21 @@ def stacked(
         What the bar shows, for those who do not see it.
     """
     segments = [
-        _segment(
-            name, value / whole, f"{names[name]}: {texts[name]}", names[name] if value / whole >= _LABELLED else ""
-        )
+        _segment(name, value / whole, f"{names[name]}: {texts[name]}", _fitting(names[name], value / whole))
         for name, value in parts.items()
         if value
     ]
     return tag("div", *segments, class_="bar", role="img", aria_label=label)
+
+
+def _fitting(name: str, part: float) -> str:
+    """Return a name where it fits on a part of the whole width."""
+    return name if part >= _LETTER * len(name) + _AROUND else ""
+
+
+def inline(name: str) -> str:
+    """Return the name of a part as it stands inside a sentence."""
+    return name if name.startswith("ZeRO") else f"{name[0].lower()}{name[1:]}"
 
 
 def legend(names: Mapping[str, str], used: Mapping[str, int]) -> Html:

@@ -94,7 +94,12 @@ class _Map:
         menu = tag("label", "Replica ", tag("select", *options, id="replica"))
         last = len(plan.stages) - 1
         ramp = tag("li", "stage 0 ", tag("span", class_="ramp stages-ramp"), f" {last}") if last else None
-        loads = tag("li", "way up 0 % ", tag("span", class_="ramp loads-ramp"), f" {100 * self.hottest:.0f} %")
+        several = len(self.priced.problem.cluster.levels) > 1
+        loads = (
+            tag("li", "way up 0 % ", tag("span", class_="ramp loads-ramp"), f" {100 * self.hottest:.0f} %")
+            if several
+            else None
+        )
         idle = tag("li", tag("span", class_="swatch c-bubble"), "unused") if None in self.owners else None
         choose = menu if 1 < plan.replicas <= _MOST_REPLICAS else tag("span")
         return tag("div", choose, tag("ul", ramp, loads, idle, class_="legend"), class_="controls")
@@ -105,7 +110,7 @@ class _Map:
         used = f"{counted(len(plan.stages), 'stage')} in {counted(plan.replicas, 'replica')}"
         label = f"{used} on {counted(cluster.devices, 'device')}; the tables below have all places and ways up."
         top = len(cluster.levels) - 1
-        inside = self._inside(top, 0)
+        inside = self._inside(top, 0) if top else iter([self._box(0, 0)])
         style = f"--cell:{self.cell:.2f}px"
         return tag("div", *inside, class_="map", role="img", aria_label=label, tabindex="0", style=style)
 
@@ -119,7 +124,8 @@ class _Map:
         cluster = self.priced.problem.cluster
         groups = -(-cluster.devices // cluster.group_sizes[0])
         beside = 16 if groups <= 256 else 32 if groups <= 1024 else 64
-        return max(1.5, min(17.0, (_WIDTH / beside - _APART) / min(cluster.group_sizes[0], 16)))
+        widest = 34.0 if groups == 1 else 17.0
+        return max(1.5, min(widest, (_WIDTH / beside - _APART) / min(cluster.group_sizes[0], 16)))
 
     def levels(self) -> Iterator[list[Child]]:
         """Yield a row for each level: its groups, its links, and how long the ways up from its groups carry."""
@@ -163,9 +169,11 @@ class _Map:
         part = link.ticks / self.priced.objective_ticks if link else 0.0
         name = f"{level_name(cluster, level)} {group}"
         style = f"--load:{part / self.hottest:.3f}"
-        way = tag("i", class_="up", style=style, title=f"{name}: way up in use for {100 * part:.2g} % of the iteration")
-        title = tag("small", name) if level else None
-        return tag("div", way, title, tag("div", *self._inside(level, group), class_="in"), class_=f"group l{level}")
+        title = f"{name}: way up in use for {100 * part:.2g} % of the iteration"
+        top = level == len(cluster.levels) - 1  # from which nothing leads up
+        way = None if top else tag("i", class_="up", style=style, title=title)
+        named = tag("small", name) if level else None
+        return tag("div", way, named, tag("div", *self._inside(level, group), class_="in"), class_=f"group l{level}")
 
     def _cells(self, group: int) -> Iterator[Html]:
         """Yield the stages in an innermost group, each as wide as it has devices there."""

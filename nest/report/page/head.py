@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nest.certify import Finding
 from nest.report.details import left_out_text
-from nest.report.format import count, counted, duration, percent, share, size, widths
-from nest.report.page.bars import LOADS, SPENT, meter, spent_rows, stacked
+from nest.report.format import count, counted, duration, percent, plan_widths, share, size
+from nest.report.page.bars import LOADS, SPENT, inline, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, section, table, tag
 from nest.report.stage_table import alike
@@ -18,7 +18,7 @@ def masthead(report: Reported) -> Html:
     """Return the title, what the plan is, and its badges."""
     priced, plan = report.priced, report.priced.plan
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
-    what = f"{widths(plan.variant)}; {stages}, {replicas}; {'; '.join(alike(priced).values())}".rstrip("; ")
+    what = f"{plan_widths(plan)}; {stages}, {replicas}; {'; '.join(alike(priced).values())}".rstrip("; ")
     devices = counted(priced.problem.cluster.devices, "device")
     cluster = f" ({priced.problem.cluster.name})" if priced.problem.cluster.name else ""
     return tag(
@@ -47,7 +47,7 @@ def spent_section(report: Reported) -> Html:
     seconds = {name: priced.seconds(ticks) for name, ticks in parts.items()}
     texts = {name: f"{duration(seconds[name])}, {share(ticks, whole)}" for name, ticks in parts.items()}
     label = "Parts of the iteration: " + ", ".join(
-        f"{SPENT[name].lower()} {texts[name]}" for name in parts if parts[name]
+        f"{inline(SPENT[name])} {texts[name]}" for name in parts if parts[name]
     )
     at = priced.slowest[0]
     lead = (
@@ -67,7 +67,7 @@ def _binding(report: Reported) -> Iterator[Html]:
     priced = report.priced
     at, *others = priced.slowest
     parts = priced.loads[at].as_dict()
-    spent = [f"{LOADS[name].lower()} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
+    spent = [f"{inline(LOADS[name])} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
     as_slow = f" and {counted(len(others), 'other')} as slow" if others else ""
     (fullest, most), capacity = priced.fullest, priced.problem.cluster.hbm_bytes
     left = f"{size(capacity - most)} left" if most <= capacity else f"{size(most - capacity)} too much"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from nest.breakdown import LoadParts, MemoryParts
 from nest.report.figures import PricedPlan
 from nest.report.format import counted, duration, layer_range, level_name, number_range, percent, size
-from nest.report.page.bars import LOADS, MEMORY, legend, stacked
+from nest.report.page.bars import LOADS, MEMORY, inline, legend, stacked
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
 from nest.report.stage_table import groups, recompute_text, sharding_text
@@ -91,11 +91,13 @@ def _memory(priced: PricedPlan, at: int, name: str) -> Html:
 
 
 def _listed(names: Mapping[str, str], texts: Mapping[str, str], parts: Mapping[str, int]) -> str:
-    return ", ".join(f"{names[part].lower()} {texts[part]}" for part in names if parts[part])
+    return ", ".join(f"{inline(names[part])} {texts[part]}" for part in names if parts[part])
 
 
 def _place_table(priced: PricedPlan, rows: list[range]) -> Html:
-    heads = ("Stage", "Layers", "Number", "Devices of replica 0", "Recomputes", "ZeRO", "To the next")
+    heads = ["Stage", "Layers", "Number", "Devices of replica 0", "Recomputes", "ZeRO", "To the next"]
+    if priced.plan.uneven:
+        heads.insert(4, "Tensor width")
     return table(heads, map(list, _places(priced, rows)), caption="Layers and devices of each stage", numbers_from=9)
 
 
@@ -109,6 +111,7 @@ def _places(priced: PricedPlan, rows: list[range]) -> Iterator[list[Child]]:
             layer_range([name for stage in stages for name in stage.layers]),
             counted(len(stages[0].layers), "layer") + (" each" if len(stages) > 1 else ""),
             number_range(min(first), max(first) + stages[0].devices - 1),
+            *([str(stages[0].variant(priced.plan.variant).tensor)] if priced.plan.uneven else []),
             recompute_text(priced.problem, priced.plan, stages[0]),
             sharding_text(priced.problem, priced.plan, stages[0]),
             level_name(priced.problem.cluster, level[0]) if level else "-",

@@ -23,25 +23,22 @@ def change_section(report: Reported) -> Html | None:
     """Return what other memory, bandwidth and batch would change; None where nobody computed it."""
     if not report.changed:
         return None
+    searched = any(each.status is not None for each in report.changed)
+    beside = ", and beside it the best plan there, as far as it was searched for" if searched else ""
     lead = (
-        "This plan judged again with one figure of the problem changed, and beside it the best plan there, as far as "
-        "it was searched for. Times are for the same number of sequences as now."
+        f"This plan judged again with one figure of the problem changed{beside}. "
+        "Times are for the same number of sequences as now."
     )
-    heads = ("Change", "This plan", "Against now", "Best plan there", "This plan loses", "Faster | slower")
-    rows = [_change_row(report, each) for each in report.changed]
+    best = ("Best plan there", "This plan loses") if searched else ()
+    heads = ("Change", "This plan", "Against now", *best, "Faster | slower")
+    rows = [_change_row(report, each, searched=searched) for each in report.changed]
     memory = _memory_binds(report)
     return section(
         "changes",
         "Sensitivity",
         lead,
         tag("p", memory, class_="finding") if memory else None,
-        tag(
-            "ul",
-            tag("li", tag("span", class_="swatch c-compute"), "this plan"),
-            tag("li", tag("span", class_="swatch c-transfer"), "best plan there"),
-            class_="legend",
-            aria_hidden="true",
-        ),
+        _LEGEND if searched else None,
         table(heads, rows, caption="What changes of the problem are worth", class_="wide"),
         _note(any(each.status is Status.FEASIBLE for each in report.changed)),
     )
@@ -55,7 +52,16 @@ def choice_section(report: Reported) -> Html | None:
     return section("choices", "Other choices", lead, _runners(report), _trace(report.searched))
 
 
-def _change_row(report: Reported, each: Changed) -> list[Child]:
+_LEGEND = tag(
+    "ul",
+    tag("li", tag("span", class_="swatch c-compute"), "this plan"),
+    tag("li", tag("span", class_="swatch c-transfer"), "best plan there"),
+    class_="legend",
+    aria_hidden="true",
+)
+
+
+def _change_row(report: Reported, each: Changed, *, searched: bool) -> list[Child]:
     now = report.priced.iteration_s
     name = f"{each.change.figure} {each.change.value}".replace("-", "\N{MINUS SIGN}")
     if each.plan_s is None or each.broken:
@@ -63,7 +69,7 @@ def _change_row(report: Reported, each: Changed) -> list[Child]:
     else:
         against = each.plan_s / each.work / now - 1
         worth = [duration(each.plan_s / each.work, aligned=True), _signed(against) if against else "unchanged"]
-    return [name, *worth, *_best_there(each), _diverging(report, each)]
+    return [name, *worth, *(_best_there(each) if searched else ()), _diverging(report, each)]
 
 
 def _signed(part: float) -> str:

@@ -1,0 +1,43 @@
+"""Which problems the programme covers: what it does not say is refused in one line, and no smaller space is solved."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+
+from nest.errors import OutOfScope
+from nest.presets import Preset
+from nest.problem import Choices, Problem
+
+REMEDY = "use the dynamic program"
+
+KNOWN = frozenset(
+    {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
+    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules"}
+)
+"""Choices that the programme takes into account."""
+
+
+def sums(preset: Preset) -> bool:
+    """Whether plans are priced as under `default`: a sum of loads, network times by the places of all members."""
+    return (preset.objective, preset.sharding, preset.collectives) == ("sum", "replicas", "groups")
+
+
+def levelled(preset: Preset) -> bool:
+    """Whether plans are priced as under `artifact` and `paper`."""
+    return (preset.objective, preset.sharding, preset.collectives) == ("bottleneck", "stage", "levels")
+
+
+def require_scope(problem: Problem) -> None:
+    """Raise `OutOfScope` where the programme does not say what the problem asks for."""
+    preset = problem.preset
+    if not (sums(preset) or levelled(preset)):
+        what = f"the mathematical programme does not price as preset {preset.name!r} does"
+        raise OutOfScope("preset", what, REMEDY)
+    if problem.choices.stage_tensor is not None:
+        what = "the programme covers stages of one tensor width"
+        raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
+    for each in fields(Choices):
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if each.name not in KNOWN and getattr(problem.choices, each.name) != default:
+            what = f"the mathematical programme does not know what {each.name} asks for"
+            raise OutOfScope(f"choices.{each.name}", what, REMEDY)

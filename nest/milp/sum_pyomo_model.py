@@ -1,0 +1,139 @@
+"""The programme under the objective `sum` in Pyomo: a function for each rule and cost, as the formulation names them.
+
+Solvers behind Pyomo compute in floating point. Times are counted in units that keep the numbers small, and what such a
+solver proves is its claim: `nest.milp` rounds it to whole ticks only where its tolerance is finer than a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import pyomo.environ as pyo
+
+from nest.milp.coupled import SumTerms, post_coupling
+from nest.milp.pyomo_base import PyomoBase
+from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
+from nest.milp.sum_plans import SumSolution
+
+
+class SumPyomo(PyomoBase, SumTerms):
+    """Variables of the programme.
+
+    Attributes
+    ----------
+    use, arc
+        Whether an outer choice and an arc are taken, by their index in the formulation.
+    load, loads, sync, objective
+        In units: largest load, sum of all loads, slowest synchronisation, and an iteration.
+    unit
+        Ticks of a unit.
+    """
+
+    def __init__(self, formulation: SumFormulation) -> None:
+        super().__init__(formulation)
+        model = self.model
+        model.largest = pyo.Var(bounds=(0, formulation.largest_load / self.unit))
+        model.loads = pyo.Var(bounds=(0, formulation.largest_loads / self.unit))
+        model.sync = pyo.Var(bounds=(0, formulation.largest_sync / self.unit))
+        model.objective = pyo.Var(bounds=(0, formulation.largest_objective / self.unit))
+        self.load, self.loads, self.sync, self.objective = model.largest, model.loads, model.sync, model.objective
+
+    def take(self, solution: SumSolution) -> None:
+        """Allow no other solution than this one."""
+        for variables, chosen in ((self.use, [solution.choice]), (self.arc, solution.arcs)):
+            for at in variables:
+                variables[at].fix(int(at in chosen))
+
+
+def variant(made: SumPyomo) -> None:
+    """C1: one outer choice, of an allowed variant."""
+    made.post(pyo.quicksum(made.use.values()) == 1)
+
+
+def cover(made: SumPyomo) -> None:
+    """C2: the path of the outer choice that is used, and no other, starts behind the last layer."""
+    for at, arcs in enumerate(made.formulation.last):
+        made.post(made.arcs(arcs) == made.use[at])
+
+
+def order(made: SumPyomo) -> None:
+    """C3: as many arcs enter a state as leave it."""
+    for entering, leaving in made.formulation.states:
+        made.post(made.arcs(entering) == made.arcs(leaving))
+
+
+def stages(made: SumPyomo) -> None:
+    """C5: the path has as many arcs as the outer choice has stages."""
+    for at, arcs in enumerate(made.formulation.closing):
+        made.post(made.arcs(arcs) == made.use[at])
+
+
+def coupling(made: SumPyomo) -> None:
+    """Side constraints that tie stages together, as each of them says."""
+    post_coupling(made)
+
+
+def load(made: SumPyomo) -> None:
+    """D11: no load of an arc is above the largest, and their sum is that of all arcs."""
+    ticks = made.formulation.arcs.load
+    for arcs in made.formulation.by_position.values():
+        made.post(made.load >= made.arcs(arcs, made.in_units(ticks[arcs].tolist())))
+    made.post(made.loads == made.arcs(list(range(len(ticks))), made.in_units(ticks.tolist())))
+
+
+def sync(made: SumPyomo) -> None:
+    """D13: no synchronisation of an arc is above the slowest."""
+    ticks = made.formulation.arcs.sync
+    for arcs in made.formulation.by_position.values():
+        made.post(made.sync >= made.arcs(arcs, made.in_units(ticks[arcs].tolist())))
+
+
+def objective(made: SumPyomo) -> None:
+    """D14: all loads, the largest ``m - 1`` times more, and synchronisation, minimised.
+
+    The largest load is split over the possible ``m``, of which one is chosen, so that the linear relaxation is tight.
+    """
+    formulation, model = made.formulation, made.model
+    times, most = list(formulation.by_further), formulation.largest_load / made.unit
+    model.load_in = pyo.Var(times, domain=pyo.NonNegativeReals)
+    for each in times:
+        made.post(model.load_in[each] <= most * made.literal(formulation.by_further[each]))
+    made.post(made.load == pyo.quicksum(model.load_in.values()))
+    further = pyo.quicksum(each * model.load_in[each] for each in times)
+    made.post(made.objective == made.loads + further + made.sync)
+    model.minimised = pyo.Objective(expr=made.objective)
+
+
+def least(made: SumPyomo) -> None:
+    """State a consequence, for speed: what each outer choice takes at least."""
+    ticks = made.in_units(made.formulation.least_objectives)
+    made.post(made.objective >= pyo.quicksum(ticks[at] * made.use[at] for at in made.use))
+
+
+Post: TypeAlias = Callable[[SumPyomo], None]
+
+RULES: Mapping[str, Post | str] = {
+    "variant": variant,
+    "cover": cover,
+    "order": order,
+    "replicas": SUM_BY_INDEX_SETS["replicas"],
+    "stages": stages,
+    **{name: SUM_BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices")},
+    **{name: SUM_BY_INDEX_SETS[name] for name in ("memory", "range", "nesting", "technology", "schedule")},
+}
+"""Every rule of the formulation: the function that posts it, or where the index sets keep it."""
+
+SIDE: Mapping[str, Post | str] = {**SUM_SIDE_BY_INDEX_SETS, "coupling": coupling}
+"""The same for side constraints: the hooks of local ones, and those that tie stages together."""
+
+COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+
+
+def build(formulation: SumFormulation) -> SumPyomo:
+    """Return the programme with all rules and costs."""
+    made = SumPyomo(formulation)
+    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
+        if callable(post):
+            post(made)
+    return made

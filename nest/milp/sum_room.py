@@ -1,0 +1,116 @@
+"""What a limit on the objective leaves of the stages of an outer choice, and what all its plans take at least.
+
+A stage is in a plan below a limit only if the least sum of loads of a path through it, the largest load that no path
+avoids, and the synchronisation that none avoids leave room for it. These are consequences of the rules alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_stages import StageWays, Ways
+from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
+
+
+@dataclass(frozen=True)
+class Room:
+    """An outer choice with the stages of plans below a limit.
+
+    Attributes
+    ----------
+    ways
+        By position from the end; some position has none where there is no such plan.
+    least
+        Ticks that every plan takes at least, as far as it is below the limit.
+    """
+
+    choice: SumChoice
+    ways: list[Ways]
+    least: int
+
+    @property
+    def size(self) -> int:
+        """How many stages there are."""
+        return sum(len(each.first) for each in self.ways)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no path."""
+        return any(len(each.first) == 0 for each in self.ways)
+
+
+def room_below(stages: StageWays, choice: SumChoice, limit: int) -> Room:
+    """Return what there is of an outer choice below a limit."""
+    total, cuts = int(stages.tables.work.sum()), stages.tables.cuts
+    left = limit - 1 - total
+    most = min(left // choice.further if choice.further else LONGEST - 1, LONGEST - 1)
+    if left < 0:
+        return Room(choice, [Ways.together([])], limit)
+    return narrowed(Room(choice, stages.positions(choice, most), total), cuts, limit)
+
+
+def narrowed(room: Room, cuts: int, limit: int) -> Room:
+    """Return what there is below a limit of what there is below a higher one."""
+    size = -1
+    while room.size != size and not room.empty:
+        size = room.size
+        room = _narrowed(room, cuts, limit)
+    return room
+
+
+def _narrowed(room: Room, cuts: int, limit: int) -> Room:
+    """Return what is left if each stage has to leave room for what no path through it avoids."""
+    ways, further = room.ways, room.choice.further
+    sums = _through([(each, each.load) for each in ways], cuts, np.add)
+    loads = _through([(each, each.load) for each in ways], cuts, np.maximum)
+    syncs = _through([(each, each.sync) for each in ways], cuts, np.maximum)
+    kept, least = list[Ways](), NEVER
+    for each, total, load, sync in zip(ways, sums, loads, syncs, strict=True):
+        open_ = (total < NEVER) & (load < LONGEST)
+        objective = total + further * np.where(open_, load, 0) + sync
+        rough = total + further * load.astype(np.float64) + sync
+        fits = open_ & (rough < 2.0 * HARD_LIMIT) & (objective < limit)
+        kept.append(each.pick(fits))
+        least = min(least, int(objective[fits].min(initial=NEVER)))
+    return Room(room.choice, kept, max(room.least, min(least, limit)))
+
+
+def _through(stages: list[tuple[Ways, Ints]], cuts: int, join: np.ufunc) -> list[Ints]:
+    """Return the least value of a path through each stage, by position; `NEVER` where there is none.
+
+    Parameters
+    ----------
+    join
+        How the values of stages make that of a path: their sum, or the largest.
+    """
+    behind, before = [_start(cuts, cuts - 1)], [_start(cuts, 0)]
+    for ways, values in stages:
+        behind.append(_least(cuts, ways.first, _joined(join, values, behind[-1][ways.end])))
+    for ways, values in reversed(stages):
+        before.append(_least(cuts, ways.end, _joined(join, values, before[-1][ways.first])))
+    before.reverse()
+    return [
+        _joined(join, _joined(join, values, behind[at][ways.end]), before[at + 1][ways.first])
+        for at, (ways, values) in enumerate(stages)
+    ]
+
+
+def _start(cuts: int, at: int) -> Ints:
+    row = np.full(cuts, NEVER, dtype=np.int64)
+    row[at] = 0
+    return row
+
+
+def _joined(join: np.ufunc, values: Ints, others: Ints) -> Ints:
+    """Return two parts of a path as one, at most `NEVER`: there is none where there is no other part."""
+    found: Ints = np.where(others < NEVER, join(values, np.minimum(others, NEVER - 1)), NEVER)
+    return np.minimum(found, NEVER)
+
+
+def _least(cuts: int, at: Ints, values: Ints) -> Ints:
+    row = np.full(cuts, NEVER, dtype=np.int64)
+    np.minimum.at(row, at, values)
+    return row

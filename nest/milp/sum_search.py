@@ -1,0 +1,191 @@
+"""Puts outer choices under the objective `sum` to a solver, the best bound first, until none can have a better plan.
+
+The programme of all of them is too large where they are many. So they are looked at in the order of their bounds: of
+the first, its stages below some limit are found, which makes its bound better; if that is still the least, the solver
+is asked for the best plan below a little more, of this choice and of others with bounds below. What the solver answers
+holds for these: if there is no plan below the limit, the limit is a bound of each; if there is one, the best of them
+is. The answer is *optimal* if each choice is so closed, by a bound that is no less than the best plan.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from nest.milp.claim import NO_PATH, Claim
+from nest.milp.sum_choices import Agenda, SumChoice
+from nest.milp.sum_formulation import SumFormulation
+from nest.milp.sum_room import Room, narrowed, room_below
+from nest.milp.sum_stages import StageWays, kept_under
+from nest.plan import Plan
+from nest.problem import Variant
+from nest.result import Status
+from nest.tables import Tables
+from nest.units import HARD_LIMIT, NEVER
+
+TOGETHER = 4000
+"""Stages of the outer choices that are put to a solver together, unless one alone has more."""
+
+FIRST_STEP = 0.005
+"""By which part the first limit is above the least bound; each limit below which there is no plan doubles it."""
+
+HORIZONS = (1.5, 6.0)
+"""How many times its bound the limit is below which the stages of an outer choice are found; then there is none."""
+
+MOST_KEPT = 4_000_000
+"""Stages of outer choices that are kept for reuse."""
+
+
+class Engine(Protocol):
+    """A solver of programmes."""
+
+    def __call__(self, made: SumFormulation, time_limit_s: float | None) -> Claim:
+        """Return what it says of the plans of a programme that take less than its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A plan with its ticks, `NEVER` where there is none."""
+
+    objective: int = NEVER
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The stages of an outer choice below a horizon, None where there is no plan; and the how-manieth horizon it is."""
+
+    horizon: int
+    turn: int
+    room: Room | None
+
+
+class SumSearch:
+    """One search.
+
+    Parameters
+    ----------
+    tables
+        Of the problem.
+    engine
+        Which solver is asked.
+    known
+        A plan to start from.
+    time_limit_s
+        For all of it.
+    """
+
+    def __init__(self, tables: Tables, engine: Engine, known: Known, time_limit_s: float | None) -> None:
+        self.tables, self.engine, self.best = tables, engine, known
+        self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
+        self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
+        self._ways = kept_under(tables.filters)
+        self._stages, self._seen, self._kept = dict[Variant, StageWays](), dict[SumChoice, _Seen](), 0
+        self._open, self._complete = NEVER, True
+
+    def run(self, at_least: int = 0, *, first: bool = False) -> Claim:
+        """Return what is found.
+
+        Parameters
+        ----------
+        at_least
+            Ticks of which it is known that no plan takes less.
+        first
+            Be content with any plan.
+        """
+        while max(self.agenda.least, at_least) < min(self.best.objective, HARD_LIMIT):
+            if self._left == 0.0 or (first and self.best.plan is not None):
+                self._complete = False
+                break
+            rooms, limit = self._family()
+            if rooms:
+                self._ask(rooms, limit)
+        return self._claim(at_least)
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds that are left."""
+        used = time.perf_counter() - self.begin
+        return None if self.time_limit_s is None else max(self.time_limit_s - used, 0.0)
+
+    def _family(self) -> tuple[list[Room], int]:
+        """Return the outer choice with the least bound, and others, with their stages below a limit; and the limit.
+
+        Empty where time is up, or all of it is closed.
+        """
+        rooms, size, limit = list[Room](), 0, min(self.best.objective, HARD_LIMIT)
+        while size < TOGETHER and self._left != 0.0 and (taken := self.agenda.take(limit)) is not None:
+            bound, choice = taken
+            room, horizon = self._room(bound, choice)
+            bound = horizon if room is None else max(bound, room.least)
+            if room is None or bound > self.agenda.least:
+                self.agenda.put(bound, choice)
+                continue
+            if not rooms:
+                limit = min(limit, bound + max(1, int(bound * self.step)))
+            limit = min(limit, horizon)
+            room = narrowed(room, self.tables.of_variant(choice.variant).cuts, limit)
+            if room.empty:
+                self.agenda.put(limit, choice)
+            else:
+                rooms.append(room)
+                size += room.size
+        return rooms, limit
+
+    def _room(self, bound: int, choice: SumChoice) -> tuple[Room | None, int]:
+        """Return the stages of an outer choice below a horizon above its bound, None where there is no plan; and that.
+
+        What was found before is kept as long as there is room for it. A second look comes to the same.
+        """
+        seen = self._seen.get(choice)
+        if seen is not None and seen.room is not None and seen.horizon > bound:
+            return seen.room, seen.horizon
+        turn = 0 if seen is None else seen.turn + 1
+        horizon = min(self.best.objective, HARD_LIMIT)
+        if self.best.plan is None and turn < len(HORIZONS):
+            horizon = min(horizon, int(bound * HORIZONS[turn]) + 1)
+        room = room_below(self._stages_of(choice.variant), choice, horizon)
+        self._kept += room.size
+        if self._kept > MOST_KEPT:
+            self._seen, self._kept = {}, room.size
+        self._seen[choice] = _Seen(horizon, turn, None if room.empty else room)
+        return None if room.empty else room, horizon
+
+    def _stages_of(self, variant: Variant) -> StageWays:
+        if variant not in self._stages:
+            self._stages[variant] = StageWays(self.tables.of_variant(variant), self._ways)
+        return self._stages[variant]
+
+    def _ask(self, rooms: list[Room], limit: int) -> None:
+        """Put outer choices to the solver, and those back that it closes, or that are to be asked again.
+
+        A solver that is exact to tolerances only may leave a gap. Below a better plan there may be none.
+        """
+        self.claim = claim = self.engine(SumFormulation(self.tables, rooms, limit), self._left)
+        better = claim.plan is not None and claim.objective is not None and claim.objective < self.best.objective
+        if better:
+            self.best = Known(claim.objective or 0, claim.plan)
+        proven = limit if claim.status is Status.INFEASIBLE else min(claim.bound or 0, limit)
+        self._complete &= claim.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        self.step *= 2 if claim.plan is None else 1
+        for room in rooms:
+            if better or proven >= min(limit, self.best.objective):
+                self.agenda.put(max(proven, room.least), room.choice)
+            else:
+                self._open = min(self._open, max(proven, room.least))
+
+    def _claim(self, at_least: int) -> Claim:
+        """Return what all answers come to."""
+        least, best = max(min(self.agenda.least, self._open), at_least), self.best
+        status = Status.OPTIMAL if self._complete else Status.FEASIBLE
+        if best.plan is None:
+            status = Status.INFEASIBLE if least >= HARD_LIMIT else Status.UNKNOWN
+        return replace(
+            self.claim,
+            status=status,
+            plan=best.plan,
+            objective=None if best.plan is None else best.objective,
+            bound=None if status is Status.INFEASIBLE else min(least, best.objective),
+            wall_s=time.perf_counter() - self.begin,
+        )

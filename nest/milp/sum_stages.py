@@ -1,0 +1,181 @@
+"""What the stages of an outer choice may be under the objective `sum`: layers, and how they shard and recompute.
+
+All stages of an outer choice are as wide as its variant, so that the ``q``-th stage from the end sees the same wherever
+the others are cut. What a stage of some layers costs in each of its ways is in the tables, `nest.tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nest.constraints import Filters, Run, Site
+from nest.milp.sum_choices import SumChoice
+from nest.tables import GroupedBand, GroupedTables, band_of
+from nest.tables.grouped import Site as Seen
+from nest.tables.shares import Option, Shares
+from nest.tables.ways import ShardedWay
+from nest.units import LONGEST, NEVER, Ints, distinct
+
+Kept: TypeAlias = Literal["every", "sharding", "fastest"]
+"""Which ways of a stage are kept, see `StageWays`."""
+
+
+class Ways(NamedTuple):
+    """Stages, each in a way to shard and to recompute: columns of equal length.
+
+    Attributes
+    ----------
+    first, end
+        Cuts before and behind.
+    load, sync
+        Ticks for each microbatch, and once per iteration.
+    option, kind, layers
+        Place among the options of the outer choice, place of what is recomputed in `GroupedTables.repeating` from 1, or
+        0 for nothing, and in how many layers.
+    """
+
+    first: Ints
+    end: Ints
+    load: Ints
+    sync: Ints
+    option: Ints
+    kind: Ints
+    layers: Ints
+
+    def pick(self, chosen: np.ndarray) -> Ways:
+        """Return those that a mask or indices pick."""
+        return Ways(*(column[chosen] for column in self))
+
+    @classmethod
+    def together(cls, parts: list[Ways]) -> Ways:
+        """Return the stages of all parts."""
+        empty = [np.zeros(0, dtype=np.int64)] * len(cls._fields)
+        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+
+
+class _Sharded(NamedTuple):
+    """What an option adds in one place: to the load of each stage, recomputation apart, and once per iteration."""
+
+    way: ShardedWay
+    own: Ints
+    waits: Ints
+
+
+class StageWays:
+    """The ways of the stages of one variant.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    kept
+        ``"every"`` way; of each option the fastest recomputation with which a stage fits (``"sharding"``); or of these
+        none than which another is no slower in load and synchronisation (``"fastest"``).
+    """
+
+    def __init__(self, tables: GroupedTables, kept: Kept) -> None:
+        self.tables, self.kept = tables, kept
+        self._bands: dict[int, GroupedBand] = {}
+        self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
+
+    def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
+        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+        band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
+        sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
+        options = self.tables.options(choice.replicas, choice.stages)
+        known: dict[tuple[Seen, int], Ways] = {}
+        found = []
+        for position in range(1, choice.stages + 1):
+            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
+            key = sites[-position], flying
+            if key not in known:
+                known[key] = self._ways(band, *key, options, most)
+            found.append(self._placed(choice, position, known[key]))
+        return found
+
+    def _band(self, depth: int) -> GroupedBand:
+        rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
+        if rounded not in self._bands:
+            self._bands[rounded] = band_of(self.tables, rounded)
+        return self._bands[rounded]
+
+    def _placed(self, choice: SumChoice, position: int, ways: Ways) -> Ways:
+        """Return the stages that a position and side constraints leave: the first and the last have an end each."""
+        tables, filters = self.tables, self.tables.filters
+        kept = (ways.first == 0) == (position == choice.stages)
+        kept &= (ways.end == tables.cuts - 1) == (position == 1)
+        ways = ways.pick(kept)
+        if not filters.local or not len(ways.first):
+            return ways
+        run, start = Run(ways.first, ways.end), np.full(len(ways.first), choice.starts[-position])
+        masks = [
+            filters.run(choice.variant, run),
+            filters.stage(choice.variant, choice.stages, position, run),
+            filters.place(choice.outer, run, Site(position, start, tables.width, choice.placing.stride)),
+        ]
+        there = [mask for mask in masks if mask is not None]
+        return ways.pick(np.logical_and.reduce(there)) if there else ways
+
+    def _ways(self, band: GroupedBand, seen: Seen, flying: int, options: tuple[Option, ...], most: int) -> Ways:
+        """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
+        plain, parts = band.work + band.hops(seen.pairs), list[Ways]()
+        for at, option in enumerate(options):
+            sharded = self._of(band, seen, option)
+            own = plain + sharded.own
+            may = band.valid & (own <= most)
+            if may.any():
+                for added, kind, count in self._repeats(band, sharded.way, flying, may):
+                    chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
+                    first, end = band.cuts_of(chosen)
+                    columns = own + added, sharded.waits, np.full_like(own, at), kind, count
+                    parts.append(Ways._make([first, end, *(each[chosen] for each in columns)]))
+        found = Ways.together(parts)
+        return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
+
+    def _repeats(
+        self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
+    ) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
+        if self.kept != "every":
+            yield band.recomputation(way, flying, may)
+            return
+        nothing = np.zeros(may.shape, dtype=np.int64)
+        yield np.where(band.plain(way.option, flying), 0, NEVER), nothing, nothing
+        numbers = self.tables.problem.choices.recomputed
+        for at, repeating in enumerate(self.tables.repeating):
+            able, done = band.sums(repeating.able.astype(np.int64)), np.zeros(may.shape, dtype=np.int64)
+            for number in sorted(numbers or range(1, int(repeating.able.sum()) + 1)):
+                count = np.where(may & (np.minimum(number, able) > done), np.minimum(number, able), 0)
+                done = np.maximum(done, count)
+                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+
+    def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
+        shares = self.tables.shares(seen.holders, option.together)
+        key = band.depth, shares, option.zero
+        if key not in self._sharded:
+            way = band.way(option, shares)
+            self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))
+        found = self._sharded[key]
+        return found._replace(waits=found.waits + band.ends(seen.ends))
+
+
+def _undominated(ways: Ways, cuts: int) -> Ways:
+    """Return for each stage the ways than which no other is faster in one time and no slower in the other."""
+    stage = ways.first * cuts + ways.end
+    order = np.lexsort((ways.sync, ways.load, stage))
+    stage, sync = stage[order], ways.sync[order]
+    ranks = np.searchsorted(distinct(sync), sync)
+    begins = np.concatenate([np.ones(1, dtype=bool), stage[1:] != stage[:-1]])[: len(stage)]
+    ranks -= np.cumsum(begins) * (1 + ranks.max(initial=0))  # of each stage all are below those of the one before
+    before = np.concatenate([np.full(1, NEVER), np.minimum.accumulate(ranks)])[:-1]
+    return ways.pick(order[ranks < before])
+
+
+def kept_under(filters: Filters) -> Kept:
+    """Return which ways of a stage side constraints that tie stages together may tell apart."""
+    if any(each.looks_at_recompute for each in filters.coupling):
+        return "every"
+    return "sharding" if any(each.looks_at_sharding for each in filters.coupling) else "fastest"
