@@ -78,7 +78,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Modules by what they are for; one that is in no group and not internal is listed under the last."""
 
-INTERNAL = frozenset({"cli", "cost", "downsets", "dp", "places", "provenance", "tables", "uneven"})
+INTERNAL = frozenset({"classes", "cli", "cost", "downsets", "dp", "places", "provenance", "tables", "uneven"})
 """Modules that are for other modules; the architecture says what for."""
 
 ENTRANCES: Mapping[str, tuple[str, ...]] = {

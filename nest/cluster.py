@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from math import gcd, inf
 
 import numpy as np
@@ -137,6 +137,51 @@ class Level:
         return replace(plain, bandwidth_bytes_per_s=speed, latency_s=delay)
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Devices of a cluster that are of another class than the rest.
+
+    Parameters
+    ----------
+    name
+        By which the times of layers on them are given.
+    ranges
+        Which they are: ranges ``[first, end)``, ascending, with others between them.
+    hbm_bytes
+        Memory of each.
+    step_s_per_byte
+        Seconds of the optimizer's step on them for each byte of weights whose state a device holds; None for those of
+        the training.
+
+    Raises
+    ------
+    InvalidProblem
+        If it has no name or no device, ranges overlap or are out of order, or a figure is out of range.
+    """
+
+    name: str
+    ranges: tuple[tuple[int, int], ...]
+    hbm_bytes: Number
+    step_s_per_byte: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"class {self.name!r}"
+        if not self.name:
+            raise InvalidProblem("class", "no name", "give one, by which the times of layers are given")
+        _check_positive(f"{where}.hbm_bytes", self.hbm_bytes)
+        ends = [end for each in self.ranges for end in each]
+        if not ends or ends[0] < 0 or any(low >= high for low, high in pairwise(ends)):
+            shown = ", ".join(f"{first} to {end - 1}" for first, end in self.ranges) or "none"
+            remedy = "give ranges of devices, ascending, with others between them"
+            raise InvalidProblem(f"{where}.devices", shown, remedy)
+        if self.step_s_per_byte is not None and not 0 <= self.step_s_per_byte < inf:
+            raise InvalidProblem(f"{where}.step_s_per_byte", f"{self.step_s_per_byte!r}", "give 0 s or more")
+
+
+MOST_CLASSES = 4
+"""Classes of devices that a cluster may have: plans try all their orders."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Devices on a line under levels of network.
@@ -158,12 +203,17 @@ class Cluster:
         `nest.cost.links` has the libraries.
     technologies
         Names of what the links are at the levels with a menu, innermost first; none until that is chosen.
+    own_class
+        Name of the class of its devices, where there are others.
+    classes
+        Those of its devices that are of other classes.
 
     Raises
     ------
     InvalidProblem
         If a figure is out of range, there are more devices than places under the levels, or fewer although the
-        cluster is not partial, or a menu and the figures of its level do not go together.
+        cluster is not partial, a menu and the figures of its level do not go together, or classes of devices have
+        one name or one device, are more than `MOST_CLASSES`, or leave no device to the cluster's own.
     """
 
     devices: int
@@ -173,6 +223,8 @@ class Cluster:
     partial: bool = False
     library: str = PLAIN_LIBRARY
     technologies: tuple[str, ...] = ()
+    own_class: str = ""
+    classes: tuple[DeviceClass, ...] = ()
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -186,6 +238,7 @@ class Cluster:
             _check_menu(f"cluster.levels[{at}]", level)
         self._check_places()
         self._check_technologies()
+        self._check_classes()
 
     @cached_property
     def group_sizes(self) -> tuple[int, ...]:
@@ -276,6 +329,83 @@ class Cluster:
         for size in self.group_sizes[:-1]:
             level += low // size != high // size
         return level
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes of devices, its own first; none where all devices are of one class."""
+        return (self.own_class, *(each.name for each in self.classes)) if self.classes else ()
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """Place in `class_names` of the class of each device."""
+        of = np.zeros(self.devices, dtype=np.int64)
+        for at, each in enumerate(self.classes, start=1):
+            for first, end in each.ranges:
+                of[first:end] = at
+        return of
+
+    @cached_property
+    def _counts(self) -> Ints:
+        """How many of the first 0, 1, ... devices are of each class: a row for each."""
+        rows = self.kinds == np.arange(len(self.classes) + 1)[:, None]
+        return np.concatenate([np.zeros((len(rows), 1), dtype=np.int64), np.cumsum(rows, axis=1)], axis=1)
+
+    def classes_in(self, firsts: Ints, devices: int) -> frozenset[str]:
+        """Return the classes of blocks of so many devices, given by their first ones; none where there is one class."""
+        if not self.classes:
+            return frozenset()
+        ends = np.minimum(firsts + devices, self.devices)
+        there = np.any(self._counts[:, ends] > self._counts[:, np.minimum(firsts, ends)], axis=1)
+        return frozenset(self.class_names[at] for at in np.flatnonzero(there).tolist())
+
+    def count_of(self, name: str) -> int:
+        """Return how many devices are of a class."""
+        return int(self._counts[self.class_names.index(name), -1])
+
+    def hbm_bytes_of(self, classes: Collection[str]) -> Number:
+        """Return the least memory of devices of some classes; none stands for the cluster's own."""
+        sizes = {each.name: each.hbm_bytes for each in self.classes} | {self.own_class: self.hbm_bytes}
+        return min((size for name, size in sizes.items() if name in classes), default=self.hbm_bytes)
+
+    def step_s_per_byte_of(self, classes: Collection[str], usual: float) -> float:
+        """Return the seconds of the optimizer's step for each byte of weights, on the slowest of some classes.
+
+        Parameters
+        ----------
+        classes
+            Names; none for the cluster's own.
+        usual
+            Seconds on devices that have no figure of their own.
+        """
+        steps = {each.name: usual if each.step_s_per_byte is None else each.step_s_per_byte for each in self.classes}
+        steps[self.own_class] = usual
+        return max((step for name, step in steps.items() if name in classes), default=usual)
+
+    def with_memory(self, hbm_bytes: Number) -> Cluster:
+        """Return the cluster with so much memory on each device, of whichever class."""
+        classes = tuple(replace(each, hbm_bytes=hbm_bytes) for each in self.classes)
+        return replace(self, hbm_bytes=hbm_bytes, classes=classes)
+
+    def _check_classes(self) -> None:
+        names = [self.own_class, *(each.name for each in self.classes)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidProblem("cluster.classes", f"{twice!r} is there twice", "give each class its own name")
+        if self.classes and not self.own_class:
+            raise InvalidProblem("cluster.class", "missing", "name the class of all devices that classes do not have")
+        if len(names) > MOST_CLASSES:
+            raise InvalidProblem("cluster.classes", f"{len(names)} classes", f"give at most {MOST_CLASSES} in all")
+        taken = sorted((first, end, each.name) for each in self.classes for first, end in each.ranges)
+        for (_, end, one), (first, _, two) in pairwise(taken):
+            if first < end:
+                what = f"device {first} is of {one!r} and of {two!r}"
+                raise InvalidProblem("cluster.classes", what, "give each device one class")
+        if taken and max(end for _, end, _ in taken) > self.devices:
+            what = f"a class has device {max(end for _, end, _ in taken) - 1}"
+            raise InvalidProblem("cluster.classes", what, f"the cluster has devices 0 to {self.devices - 1}")
+        if sum(end - first for first, end, _ in taken) == self.devices:
+            what = f"no device is left to class {self.own_class!r}"
+            raise InvalidProblem("cluster.classes", what, "give the cluster the figures of one of the classes")
 
     def _check_technologies(self) -> None:
         """Refuse a choice that is not on the menus, or not what the figures of the levels are."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from math import inf
@@ -150,18 +150,21 @@ class LayerGraph:
     table
         The layer whose weights others use again, as far as their ``tied_bytes`` say: an embedding that a head shares.
         A stage that holds both holds them once.
+    others
+        Names of further classes of devices, and the layers as they have them, in the same order: only times differ.
 
     Raises
     ------
     InvalidProblem
         If there is no layer, an id occurs twice, an edge dangles or points backwards, a figure is negative or not
-        finite, a collective is of another pass than where it stands, the graph is in pieces, or a layer is tied to none
-        before it.
+        finite, a collective is of another pass than where it stands, the graph is in pieces, a layer is tied to none
+        before it, or on another class of devices something else than times is other.
     """
 
     layers: tuple[Layer, ...]
     edges: tuple[Edge, ...]
     table: LayerId | None = None
+    others: tuple[tuple[str, tuple[Layer, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -173,14 +176,26 @@ class LayerGraph:
                     f"{self.edges[at].source!r} -> {self.edges[at].target!r} runs against the order of the layers",
                     "put the layers in topological order",
                 )
-        self._check_figures()
+        for _, layers in (("", self.layers), *self.others):
+            _check_figures(layers)
+        for edge in self.edges:
+            if not 0 <= edge.bytes < inf:
+                what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
+                raise InvalidProblem("edges", what, FIGURES)
+        self._check_others()
         self._check_ties()
         if self.unordered_pair is not None:  # a chain is in one piece
             self._check_connected()
 
     @classmethod
-    def sort(cls, layers: Iterable[Layer], edges: Iterable[Edge], table: LayerId | None = None) -> LayerGraph:
-        """Build a graph from layers in any order; ties keep the order given.
+    def sort(
+        cls,
+        layers: Iterable[Layer],
+        edges: Iterable[Edge],
+        table: LayerId | None = None,
+        others: Iterable[tuple[str, Sequence[Layer]]] = (),
+    ) -> LayerGraph:
+        """Build a graph from layers in any order, which is the same for all classes of devices; ties keep the order.
 
         Raises
         ------
@@ -194,7 +209,8 @@ class LayerGraph:
             if len(order) < len(layers):
                 raise _cycle(edges)
             layers = tuple(layers[node] for node in order)
-        return cls(layers, edges, table)
+            others = [(name, [each[node] for node in order]) for name, each in others]
+        return cls(layers, edges, table, tuple((name, tuple(each)) for name, each in others))
 
     @property
     def table_place(self) -> int:
@@ -264,30 +280,26 @@ class LayerGraph:
     def in_one_order(self) -> LayerGraph:
         """Return the graph as a chain: edges of no bytes, which cost nothing, order loose neighbours."""
         added = (Edge(self.layers[at].id, self.layers[at + 1].id, 0) for at in self._loose)
-        return LayerGraph(self.layers, (*self.edges, *added), self.table) if self._loose else self
+        return LayerGraph(self.layers, (*self.edges, *added), self.table, self.others) if self._loose else self
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def _check_figures(self) -> None:
-        for layer in {id(layer): layer for layer in self.layers}.values():
-            if not (
-                0 <= layer.forward_s < inf
-                and 0 <= layer.backward_s < inf
-                and 0 <= layer.parameter_bytes < inf
-                and 0 <= layer.activation_bytes < inf
-                and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
-                and 0 <= layer.working_bytes < inf
-                and 0 <= (layer.weight_share or 0) <= 1
-            ):
-                raise _bad_figure(layer)
-            _check_collectives(layer, layer.collectives, ("forward", "backward"))
-            for each in layer.recomputed:
-                _check_recomputed(layer, each)
-        for edge in self.edges:
-            if not 0 <= edge.bytes < inf:
-                what = f"bytes of {edge.source!r} -> {edge.target!r} is {edge.bytes!r}"
-                raise InvalidProblem("edges", what, FIGURES)
+    def _check_others(self) -> None:
+        names = [name for name, _ in self.others]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InvalidProblem("layers", f"class {twice!r} is given twice", "give the layers of each class once")
+        for name, layers in self.others:
+            if len(layers) != len(self.layers):
+                what = f"class {name!r} has {len(layers)} layers"
+                raise InvalidProblem("layers", what, f"give the {len(self.layers)} layers of the model")
+            alike: set[tuple[int, ...]] = set()  # figures of many layers are the same objects
+            for own, other in zip(self.layers, layers, strict=True):
+                key = tuple(id(each) for layer in (own, other) for each in (layer.collectives, layer.recomputed))
+                if _sizes(own) != _sizes(other) or (key not in alike and _exchanging(own) != _exchanging(other)):
+                    what = f"layer {own.id!r} on class {name!r} differs in more than times"
+                    raise InvalidProblem("layers", what, "give it the bytes and collectives of the other class")
+                alike.add(key)
 
     def _check_ties(self) -> None:
         if self.table is not None and self.table not in self.index:
@@ -319,6 +331,39 @@ class LayerGraph:
                     f"layer {self.layers[node].id!r} is not connected to layer {self.layers[0].id!r}",
                     "add the edges that join the parts",
                 )
+
+
+def _check_figures(layers: Iterable[Layer]) -> None:
+    for layer in {id(layer): layer for layer in layers}.values():
+        if not (
+            0 <= layer.forward_s < inf
+            and 0 <= layer.backward_s < inf
+            and 0 <= layer.parameter_bytes < inf
+            and 0 <= layer.activation_bytes < inf
+            and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
+            and 0 <= layer.working_bytes < inf
+            and 0 <= (layer.weight_share or 0) <= 1
+        ):
+            raise _bad_figure(layer)
+        _check_collectives(layer, layer.collectives, ("forward", "backward"))
+        for each in layer.recomputed:
+            _check_recomputed(layer, each)
+
+
+def _sizes(layer: Layer) -> tuple[object, ...]:
+    """Return what a layer has besides times, and besides what it exchanges and computes again."""
+    weights = layer.parameter_bytes, layer.expert_parameter_bytes, layer.tied_bytes
+    return layer.id, layer.kind, weights, layer.activation_bytes, layer.working_bytes
+
+
+def _exchanging(layer: Layer) -> tuple[object, ...]:
+    """Return what a layer exchanges and computes again, without times."""
+    again = (replace(each, repeated_s=0.0, collectives=_unhidden(each.collectives)) for each in layer.recomputed)
+    return _unhidden(layer.collectives), tuple(again)
+
+
+def _unhidden(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    return tuple(replace(each, hidden_s=0.0) for each in collectives)
 
 
 def _index(layers: tuple[Layer, ...]) -> dict[LayerId, int]:

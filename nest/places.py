@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import permutations
 from typing import NamedTuple
 
+import numpy as np
+
+from nest.cluster import Cluster
 from nest.line import EVERY, Line
 from nest.presets import Arrangement
 
@@ -57,14 +61,32 @@ def placings(arrangement: Arrangement, shape: Shape, devices: int, group_sizes: 
     return tuple(Placing(step, width) if by_stage else Placing(width, step) for step in dict.fromkeys(steps))
 
 
-def lines(width: int, devices: int, group_sizes: Iterable[int], reserved: Iterable[int]) -> tuple[Line, ...]:
-    """Return the lines around reserved devices, the longest first: that of all devices where there are none.
+def lines(cluster: Cluster, width: int, reserved: Iterable[int]) -> tuple[Line, ...]:
+    """Return the lines on which blocks of a width may stand, the longest first.
 
-    Cells are left out that hold a reserved device: blocks of a width, or groups of a size that is a multiple of it.
+    Without reserved devices and where all are of one class, that is the line of all devices. Cells are left out that
+    hold a reserved device: blocks of the width, or groups of a size that is a multiple of it. What is left is in the
+    order of the devices, or of their classes, of which any may come first.
     """
-    cells = [width, *(size for size in group_sizes if size < devices and size % width == 0)]
+    groups = (size for size in cluster.group_sizes if size < cluster.devices and size % width == 0)
     spared = sorted(reserved)
-    return tuple(dict.fromkeys(Line.around(spared, cell, devices) for cell in cells))
+    around = dict.fromkeys(Line.around(spared, cell, cluster.devices) for cell in (width, *groups))
+    return tuple(dict.fromkeys([*around, *(line for each in around for line in _by_class(cluster, width, each))]))
+
+
+def _by_class(cluster: Cluster, width: int, line: Line) -> Iterator[Line]:
+    """Yield a line in every order of its classes: whole blocks, each where the class of its first device is."""
+    if not cluster.classes:
+        return
+    firsts = np.arange(cluster.devices // width, dtype=np.int64) * width
+    for first, end in line.left_out:
+        firsts = firsts[(firsts < first) | (firsts >= end)]
+    kinds = cluster.kinds[firsts]
+    for order in permutations(np.unique(kinds).tolist()):
+        rank = np.array([order.index(kind) for kind in kinds.tolist()], dtype=np.int64)
+        found = Line.through(firsts[np.argsort(rank, kind="stable")], width, cluster.devices)
+        if found.order:  # as they ascend, the same cells are on the line as it is
+            yield found
 
 
 def distinct_placings(

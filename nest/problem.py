@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -244,6 +244,7 @@ class Problem:
             )
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
+        self._check_classes()
         for constraint in self.constraints:
             if not isinstance(constraint, SideConstraint):
                 raise InvalidProblem("constraints", f"{constraint!r} is none", "give objects of nest.constraints")
@@ -276,6 +277,31 @@ class Problem:
         shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]
         if any(shape != shapes[0] for shape in shapes):
             raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
+
+    def _check_classes(self) -> None:
+        """Refuse classes of devices that the preset would pass over, or for which the model has no times."""
+        wanted = {each.name for each in self.cluster.classes}
+        if wanted and self.preset.objective != "sum":
+            what = f"devices of {len(wanted) + 1} classes under preset {self.preset.name!r}"
+            raise InvalidProblem("cluster.classes", what, "this preset takes devices of one class; give 'default'")
+        if wanted and self.choices.stage_tensor is not None:
+            what = "given for a cluster with devices of several classes"
+            raise InvalidProblem("choices.stage_tensor", what, "leave it out: there all stages have one tensor width")
+        for variant, graph in self.graphs.items():
+            given = {name for name, _ in graph.others}
+            if missing := sorted(wanted - given):
+                what = f"no times of the layers on class {missing[0]!r} with {variant}"
+                raise InvalidProblem("model.costs", what, f"add rows with class = {missing[0]!r}")
+            if unknown := sorted(given - wanted):
+                known = ", ".join(map(repr, self.cluster.class_names)) or "none"
+                what = f"times on class {unknown[0]!r}, which the cluster does not have"
+                raise InvalidProblem("model.costs", what, f"its classes are: {known}")
+
+    def with_memory_of(self, classes: Collection[str]) -> Problem:
+        """Return the problem as if each device had the least memory of some classes; none stands for no change."""
+        if not classes:
+            return self
+        return replace(self, cluster=self.cluster.with_memory(self.cluster.hbm_bytes_of(classes)))
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import combinations, pairwise, product
 
 from oracle_groups import Group, decimal
-from oracle_places import Spot, reserved, spot_of, spots
+from oracle_places import Spot, class_of, reserved, spot_of, spots
 
 from nest.cluster import Cluster
 from nest.graph import Collective, Layer
@@ -112,6 +112,7 @@ class Costs:
         self.hidden = 10**6 - tax if self.training.hides_gradients else 0
         self.m = -(-microbatches(problem, self.variant) // outer.replicas)
         self.quantum = quantum(problem)
+        self.classes_of = self._classes_of()
         self.stage, self.layer, self.hop = cache(self._stage), cache(self._layer), cache(self._hop)
         self.passes, self.repeats = cache(self._passes), cache(self._repeats)
         self.group = cache(lambda members: Group(self.cluster, list(members)))
@@ -174,7 +175,13 @@ class Costs:
         if zero in (1, 2):
             left += self._exchange(at, size, layers, ("all-gather", self.gathered))
         left += self._ends(first, end)
-        return left + self.round(self._stepped_on(layers, inner) * decimal(self.training.step_s_per_byte))
+        return left + max(self.round(self._stepped_on(layers, inner) * decimal(step)) for step in self._steps(at))
+
+    def _steps(self, at: int) -> list[float]:
+        own = {each.name: each.step_s_per_byte for each in self.cluster.classes}
+        usual = self.training.step_s_per_byte
+        found = [own.get(name) for name in self.classes_of[self.outer.block(at, 0)]]
+        return [usual if step is None else step for step in found]
 
     def _ends(self, first: int, end: int) -> int:
         """Return what first and last stage take to sum the gradients of what layers copy of a table before them."""
@@ -213,14 +220,33 @@ class Costs:
         return both + self.repeats(place, kind, block)
 
     def _passes(self, place: int, when: str, block: int) -> int:
-        layer = self.layers[place]
-        own = self.round(decimal(layer.forward_s if when == "forward" else layer.backward_s))
-        return own + sum(self._inside(each, block) for each in layer.collectives if each.when == when)
+        ways = self._ways(place, block)
+        own = max(self.round(decimal(layer.forward_s if when == "forward" else layer.backward_s)) for layer in ways)
+        together = zip(*(layer.collectives for layer in ways), strict=True)
+        return own + sum(self._inside(each, block) for each in together if each[0].when == when)
+
+    def _ways(self, place: int, block: int) -> list[Layer]:
+        """Return a layer as each class of devices has it on which the stage of a block stands, in any replica."""
+        names, others = self.classes_of[block], dict(self.problem.graphs[self.variant].others)
+        return [others.get(name, self.layers)[place] for name in sorted(names)]
+
+    def _classes_of(self) -> dict[int, set[str]]:
+        """Return for each block the classes of all devices of its stage."""
+        found: dict[int, set[str]] = {}
+        for at in range(self.outer.stages):
+            blocks = [self.outer.block(at, replica) for replica in range(self.outer.replicas)]
+            names = {class_of(self.cluster, block + rank) for block in blocks for rank in range(self.width)}
+            found |= dict.fromkeys(blocks, names)
+        return found
 
     def _repeats(self, place: int, kind: str, block: int) -> int:
-        found = [again for again in self.layers[place].recomputed if again.kind == kind]
-        inside = sum(self._inside(each, block) for again in found for each in again.collectives)
-        return inside + sum(self.round(decimal(again.repeated_s)) for again in found)
+        ways = self._ways(place, block)
+        found = [[again for again in layer.recomputed if again.kind == kind] for layer in ways]
+        if not found[0]:
+            return 0
+        together = zip(*(again[0].collectives for again in found), strict=True)
+        own = max(self.round(decimal(again[0].repeated_s)) for again in found)
+        return own + sum(self._inside(each, block) for each in together)
 
     def _hop(self, cut: int, here: int, there: int) -> int:
         return sum(self._crossing(cut, here, there))
@@ -240,7 +266,9 @@ class Costs:
         hop = max(self.round(pair.hop(alive) if alive else Fraction(0)) for pair in pairs)
         return gathered + hop, hop if self.training.blocking_sends else 0
 
-    def _inside(self, each: Collective, block: int) -> int:
+    def _inside(self, ways: tuple[Collective, ...], block: int) -> int:
+        """Return what a collective takes, given as each class of devices there has it."""
+        each, beside = ways[0], min(decimal(way.hidden_s) for way in ways)
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
         ranks = [(x, y, z) for z in range(e) for y in range(c) for x in range(t)]
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -250,7 +278,7 @@ class Costs:
         times = []
         for members in groups.values():
             seconds = self.group(tuple(members)).seconds(each.kind, decimal(each.bytes))
-            hidden = min(seconds, decimal(each.hidden_s))
+            hidden = min(seconds, beside)
             times.append(self.round(seconds - hidden + decimal(self.training.overlap_tax) * hidden))
         return max(times)
 
@@ -284,7 +312,7 @@ class Costs:
             for rank, one in product(range(self.width), range(size)):
                 members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.summed / (size * ranks)
-                slowest = max(slowest, self.group(tuple(members)).seconds("all-reduce", share))
+                slowest = max(slowest, self.group(tuple(sorted(members))).seconds("all-reduce", share))
             total += self.round(slowest)
         return total
 
@@ -460,7 +488,10 @@ def inner_of(plan: Plan, stage: Stage) -> Inner:
 
 
 def _fits(costs: Costs, at: int, run: tuple[int, int], inner: Inner) -> bool:
-    return costs.stage(at, *run, inner).memory <= decimal(costs.cluster.hbm_bytes)
+    sizes = {each.name: each.hbm_bytes for each in costs.cluster.classes}
+    names = costs.classes_of[costs.outer.block(at, 0)]
+    room = min(decimal(sizes.get(name, costs.cluster.hbm_bytes)) for name in names)
+    return costs.stage(at, *run, inner).memory <= room
 
 
 def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: list[Inner]) -> Plan:
@@ -480,7 +511,7 @@ def plan_of(problem: Problem, outer: Outer, cuts: list[tuple[int, int]], inner: 
         for at, ((first, end), each) in enumerate(zip(cuts, inner, strict=True))
     ]
     stride = outer.spot.stride if outer.spot else least
-    line = Line(outer.spot.left_out if outer.spot else ())
+    line = Line(outer.spot.left_out, outer.spot.order) if outer.spot else Line()
     return Plan(variant, outer.replicas, stride, tuple(stages), arrangement=outer.arrangement, line=line)
 
 

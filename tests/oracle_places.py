@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 
 from nest.cluster import Cluster
@@ -21,6 +22,7 @@ class Spot:
     blocks: tuple[tuple[int, ...], ...]
     stride: int
     left_out: tuple[tuple[int, int], ...] = ()
+    order: tuple[tuple[int, int], ...] = ()
 
 
 def groups(cluster: Cluster) -> list[int]:
@@ -36,7 +38,8 @@ def reserved(problem: Problem) -> set[int]:
 
 def spots(cluster: Cluster, width: int, stages: int, replicas: int, down: Collection[int] = ()) -> Iterator[Spot]:
     """Yield every placement of so many blocks that the rules allow; some stand on the same devices."""
-    for line in {_line(cluster, cell, down) for cell in cells(cluster, width)}:
+    around = {_line(cluster, cell, down) for cell in cells(cluster, width)}
+    for line in around | {other for each in around for other in _by_class(cluster, width, each)}:
         units = range(width, len(line) + 1, width)
         for step in units:
             if step == replicas * width or _aligned(cluster, width, step, replicas * width, stages):
@@ -56,6 +59,22 @@ def _line(cluster: Cluster, cell: int, down: Collection[int]) -> tuple[int, ...]
     return tuple(one for one in range(cluster.devices) if not any(one // cell == other // cell for other in down))
 
 
+def class_of(cluster: Cluster, device: int) -> str:
+    """Return the class of a device."""
+    found = [each.name for each in cluster.classes for first, end in each.ranges if first <= device < end]
+    return found[0] if found else cluster.own_class
+
+
+def _by_class(cluster: Cluster, width: int, line: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the whole blocks of a line in each order of the classes of their first devices."""
+    blocks = [tuple(range(first, first + width)) for first in line if first % width == 0]
+    whole = [block for block in blocks if set(block) <= set(line)]
+    for names in permutations(sorted({class_of(cluster, block[0]) for block in whole}) if cluster.classes else ()):
+        made = tuple(one for name in names for block in whole if class_of(cluster, block[0]) == name for one in block)
+        if made != tuple(sorted(made)):
+            yield made
+
+
 def _aligned(cluster: Cluster, width: int, step: int, least: int, count: int) -> bool:
     """Whether a step is the first multiple of a group size, itself one of the width, that leaves enough room."""
     sizes = [size for size in groups(cluster) if size % width == 0]
@@ -73,7 +92,15 @@ def _within(
     (pitch, stride), (stages, replicas, width) = steps, shape
     if (stages - 1) * pitch + (replicas - 1) * stride + width <= len(line):
         blocks = tuple(tuple(line[at * pitch + each * stride] for each in range(replicas)) for at in range(stages))
-        yield Spot(arrangement, blocks, stride, _ranges(set(range(cluster.devices)) - set(line)))
+        left_out = _ranges(set(range(cluster.devices)) - set(line))
+        yield Spot(arrangement, blocks, stride, left_out, () if line == tuple(sorted(line)) else _runs(line))
+
+
+def _runs(line: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of neighbours as they follow each other."""
+    firsts = [one for at, one in enumerate(line) if at == 0 or line[at - 1] != one - 1]
+    ends = [one + 1 for at, one in enumerate(line) if at + 1 == len(line) or line[at + 1] != one + 1]
+    return tuple(zip(firsts, ends, strict=True))
 
 
 def _ranges(devices: set[int]) -> tuple[tuple[int, int], ...]:
@@ -85,10 +112,12 @@ def _ranges(devices: set[int]) -> tuple[tuple[int, int], ...]:
 
 def spot_of(plan: Plan, devices: int) -> Spot:
     """Return where a plan on a cluster of so many devices says that it stands."""
-    left_out = plan.line.left_out
+    left_out, order = plan.line.left_out, plan.line.order
     line = [one for one in range(devices) if not any(first <= one < end for first, end in left_out)]
+    if order:
+        line = [one for first, end in order for one in range(first, end)]
     blocks = tuple(
         tuple(line[line.index(stage.first_device) + replica * plan.replica_stride] for replica in range(plan.replicas))
         for stage in plan.stages
     )
-    return Spot(plan.arrangement, blocks, plan.replica_stride, left_out)
+    return Spot(plan.arrangement, blocks, plan.replica_stride, left_out, order)

@@ -123,7 +123,7 @@ class Passes(Costs):
 
     def _ahead(self, place: int, block: int) -> int:
         layer = self.layers[place]
-        exchanged = sum(self._inside(each, block) for each in layer.collectives if each.when == "forward")
+        exchanged = sum(self._inside((each,), block) for each in layer.collectives if each.when == "forward")
         return exchanged + self.round(decimal(layer.forward_s))
 
 

@@ -30,12 +30,13 @@ def example(tmp_path: Path) -> Problem:
 def with_fragment(fragment: str) -> dict[str, Any]:
     """Return the complete example with the keys of a fragment in the place of its own."""
     tree, change = tomllib.loads(COMPLETE), tomllib.loads(fragment)
-    return tree | {name: tree[name] | table for name, table in change.items()}
+    merged = {name: tree[name] | each if isinstance(each, dict) else each for name, each in change.items()}
+    return tree | merged
 
 
 def test_page_has_examples() -> None:
-    """The blocks are found: a problem, its Python, fragments (menus, links, layers, costs, skips, edges), a plan."""
-    assert [language for language, _ in BLOCKS].count("toml") == 8
+    """The blocks are found: a problem, its Python, fragments (classes, menus, links, layers, costs, ...), a plan."""
+    assert [language for language, _ in BLOCKS].count("toml") == 9
     assert {language for language, _ in BLOCKS} == {"toml", "python", "json"}
 
 

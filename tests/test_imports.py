@@ -17,6 +17,7 @@ ORDER = (
     ("errors",),
     ("downsets", "uneven", "units"),
     ("graph", "cluster", "families", "line"),
+    ("classes",),
     ("hardware",),
     ("networks",),
     ("presets", "training"),

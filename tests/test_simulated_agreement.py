@@ -106,7 +106,9 @@ def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
                         own, shape = tables.of_variant(variant), (choice.stages, choice.replicas)
                         placings = own.placings(*shape, choice.arrangement)
                         sites = [own.sites(*shape, each) for each in placings]
-                        refined = min((bounds.refined(choice, each) for each in sites), default=0)
+                        refined = min(
+                            (bounds.refined(choice, each, verdict.objective_ticks + 1) for each in sites), default=0
+                        )
                         assert max(first, filled, refined) <= verdict.objective_ticks
 
 

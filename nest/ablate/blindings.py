@@ -86,7 +86,7 @@ def _chained(changes: list[Change]) -> Change:
 
 
 def _without_memory(problem: Problem) -> Problem:
-    return replace(problem, cluster=replace(problem.cluster, hbm_bytes=UNLIMITED_BYTES))
+    return replace(problem, cluster=problem.cluster.with_memory(UNLIMITED_BYTES))
 
 
 def _without_topology(problem: Problem) -> Problem:

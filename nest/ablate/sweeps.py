@@ -148,7 +148,8 @@ def _with_cluster(problem: Problem, **changes: object) -> Problem:
 def _memory(unit: int) -> Changer:
     def change(problem: Problem, text: str) -> Problem:
         size = _number(text) * unit
-        return _with_cluster(problem, hbm_bytes=int(size) if size.denominator == 1 else float(size))
+        memory = int(size) if size.denominator == 1 else float(size)
+        return replace(problem, cluster=problem.cluster.with_memory(memory))
 
     return change
 

@@ -107,7 +107,8 @@ def _judged(problem: Problem, result: Result, evaluation: Evaluation) -> Outcome
 
 
 def _overflows(problem: Problem, evaluation: Evaluation) -> list[Overflow]:
-    room, per_byte = problem.cluster.hbm_bytes, evaluation.scale.quanta_per_byte
-    needs = zip(evaluation.stages, evaluation.memory_bytes, strict=True)
-    full = quanta(room, per_byte)
-    return [Overflow(at, need, room) for at, (stage, need) in enumerate(needs) if stage.memory > full]
+    rooms = [problem.cluster.hbm_bytes_of(stage.classes) for stage in evaluation.stages]
+    needs = zip(evaluation.stages, evaluation.memory_bytes, rooms, strict=True)
+    per_byte = evaluation.scale.quanta_per_byte
+    found = enumerate(needs)
+    return [Overflow(at, need, room) for at, (stage, need, room) in found if stage.memory > quanta(room, per_byte)]

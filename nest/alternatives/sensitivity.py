@@ -117,8 +117,10 @@ def _work(problem: Problem) -> int:
 
 def _memory(factor: float) -> Callable[[Problem], Problem]:
     def apply(problem: Problem) -> Problem:
-        cluster = replace(problem.cluster, hbm_bytes=int(problem.cluster.hbm_bytes * factor))
-        return replace(problem, cluster=cluster)
+        cluster = problem.cluster
+        classes = tuple(replace(each, hbm_bytes=int(each.hbm_bytes * factor)) for each in cluster.classes)
+        scaled = replace(cluster, hbm_bytes=int(cluster.hbm_bytes * factor), classes=classes)
+        return replace(problem, cluster=scaled)
 
     return apply
 

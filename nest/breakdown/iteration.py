@@ -9,9 +9,11 @@ from nest.breakdown.load import LoadParts
 from nest.cost.scale import scale_of
 from nest.errors import InvalidPlan
 from nest.evaluate import Evaluation
+from nest.graph import Layer
 from nest.plan import Plan
 from nest.problem import Problem, Variant
 from nest.simulate import sync_of
+from nest.tables.speeds import SURE, least_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,29 @@ def compute_limit(problem: Problem) -> tuple[int, Variant]:
 
     Every microbatch passes every layer forward and backward on as many devices as the variant is wide, whatever else a
     plan does. Spread over all devices of the cluster, without a wait and without a byte on the network, that takes at
-    least the sum over the layers, times the width, times the microbatches, divided by the devices.
+    least the sum over the layers, times the width, times the microbatches, divided by the devices; of several classes,
+    slower ones count in part.
     """
-    ticks = scale_of(problem).time.ticks
+    scale, devices = scale_of(problem), problem.cluster.devices
     limits = []
     for variant in problem.variants:
-        once = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in problem.graphs[variant].layers)
-        limits.append((problem.microbatches(variant) * variant.width * once // problem.cluster.devices, variant))
+        if problem.cluster.classes:
+            once = int(least_work(problem, scale, variant, devices / variant.width) * SURE)
+            limits.append((problem.microbatches(variant) * once, variant))
+        else:
+            once = sum(scale.time.ticks(s) for each in problem.graphs[variant].layers for s in _passes(each))
+            limits.append((problem.microbatches(variant) * variant.width * once // devices, variant))
     for family in problem.families:
         graphs = [problem.graphs[each].layers for each in family]
-        rows = [[ticks(layer.forward_s) + ticks(layer.backward_s) for layer in layers] for layers in graphs]
+        rows = [
+            [scale.time.ticks(layer.forward_s) + scale.time.ticks(layer.backward_s) for layer in layers]
+            for layers in graphs
+        ]
         shared = ([times * one.width for times in row] for one, row in zip(family, rows, strict=True))
         least = sum(map(min, zip(*shared, strict=True)))
-        limits.append((problem.microbatches(family[0]) * least // problem.cluster.devices, family[0]))
+        limits.append((problem.microbatches(family[0]) * least // devices, family[0]))
     return min(limits)
+
+
+def _passes(layer: Layer) -> tuple[float, float]:
+    return layer.forward_s, layer.backward_s

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from nest.classes import across
 from nest.cost.exchanges import Exchanges, axis_group, axis_starts
 from nest.errors import NestError
 from nest.evaluate import Evaluation
@@ -96,7 +97,8 @@ class _Stages:
         return LoadParts(compute, times.recompute, **axes, transfer=transfer, sharding=judged.sharding)
 
     def _layers(self, at: int) -> tuple[Layer, ...]:
-        return self.problem.graphs[self.plan.stage_variants[at]].named(self.plan.stages[at].layers)
+        graph = across(self.problem.graphs[self.plan.stage_variants[at]], self.evaluation.stages[at].classes)
+        return graph.named(self.plan.stages[at].layers)
 
     def _axes(self, at: int, layers: Sequence[Layer], left: int) -> dict[Axis, int]:
         """Return the collectives of some layers by axis, in a block in which they take what the judge found."""

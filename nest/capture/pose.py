@@ -66,6 +66,7 @@ def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
         If no variant is left, the device does not compute in the module's data type, the recipe has no whole copies, or
         a measurement is of no layer.
     """
+    wanted.hardware.require_one_class("a captured module")
     poser = _Poser(captured, wanted)
     if wanted.profile is not None:
         _check_profile(captured, wanted.profile)

@@ -7,7 +7,8 @@ With ``W`` the work of all layers, and ``m`` microbatches for each of ``d`` repl
 So a plan below ``V`` leaves its largest load no more than ``(V - 1 - W - sync) // (m - 1)``: the *cap*. The largest
 load is no less than
 
-- the mean, ``W / S``;
+- the mean, ``W / S``, and where devices are slower, ``W`` over the speed of the fastest ``S`` stages that there may be:
+  of ``d * S`` blocks, those of ``d`` do a part of it no faster than the slowest of them;
 - ``ceil(k / S)`` times the work of the ``k``-th heaviest layer, for every ``k``: of the ``k`` heaviest layers one stage
   has that many (pigeonhole).
 
@@ -33,6 +34,7 @@ from nest.cost.overlap import MILLION
 from nest.presets import Arrangement
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, Tables
+from nest.tables.speeds import SURE, least_work
 from nest.units import LONGEST, Ints
 
 ROUNDS = 3
@@ -108,12 +110,11 @@ def _further(problem: Problem) -> tuple[Arrangement, ...]:
 def too_slow(tables: Tables, variant: Variant, value: int) -> bool:
     """Whether the passes of all layers alone, spread over all devices, take too long; for this no table is built.
 
-    As ``m >= M / d`` and ``d * S`` is at most the number of blocks, ``W + (m - 1) * W / S >= W * M / blocks``.
+    As ``m >= M / d`` and ``d * S`` is at most the number of blocks, ``W + (m - 1) * W / S >= W * M / blocks``. A
+    block of slower devices counts in part.
     """
-    layers, ticks = tables.problem.graphs[variant].layers, tables.scale.time.ticks_array
-    passes = (np.array([layer.forward_s for layer in layers]), np.array([layer.backward_s for layer in layers]))
-    work = sum(int(ticks(seconds).sum()) for seconds in passes)
-    return work * tables.problem.microbatches(variant) >= value * tables.blocks(variant)
+    least = least_work(tables.problem, tables.scale, variant, tables.blocks(variant))
+    return least * tables.problem.microbatches(variant) * SURE >= value
 
 
 class Left(NamedTuple):
@@ -134,6 +135,8 @@ def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> 
     """Return what the mean, the heaviest layers and the exchange of gradients leave."""
     further, total = -(-tables.microbatches // replicas) - 1, int(tables.work.sum())
     least = np.maximum(_crowded(tables, stages), -(-total // stages))
+    speed = tables.speeds.of(stages * replicas) / replicas
+    least = np.maximum(least, np.floor(total / speed * SURE).astype(np.int64))
     room = value - 1 - total - _least_exchanged(tables, stages, replicas)
     found = Left(stages, replicas, further, least, _cap(room, further))
     return found.only(least <= found.cap)
@@ -184,7 +187,7 @@ def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Int
     per_second = tables.scale.time.ticks_per_s
     sums *= min(tables.problem.preset.sync_factor, 1) * per_second
     hidden = np.minimum(sums, float(tables.backward.sum())) * (tables.hidden / MILLION)
-    ticks = (sums - hidden + steps * tables.problem.training.step_s_per_byte * per_second) / stages * (1 - 1e-12)
+    ticks = (sums - hidden + steps * tables.step_s_per_byte * per_second) / stages * (1 - 1e-12)
     least: Ints = np.clip(np.floor(ticks) - 3 * tables.layers - 8, 0, LONGEST).astype(np.int64)
     return least
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +105,8 @@ class SumStages:
         self.run = Run(band.first, band.reached)
         self.opens = _opens(band)
         self.by_run = tables.filters.run(tables.variant, self.run)
-        self._known: dict[tuple[Shares, int], Way] = {}
+        self._known: dict[tuple[frozenset[str], Shares, int], Way] = {}
+        self._useful: dict[frozenset[str], list[int]] = {}
 
     def loads(self, position: int, load: int, sync: int, wanted: np.ndarray) -> Loads:
         """Return what the ``position``-th stages from the end take within caps on both, of those that are wanted.
@@ -115,10 +115,11 @@ class SumStages:
         was tried is never worse; without a cap on the synchronisation that does not count.
         """
         seen, flying = self.sites[-position], self.tables.flying(self.choice.replicas, position)
-        plain = self.band.work + self.band.hops(seen.pairs)
+        band = self.band.on(seen.classes)
+        plain = band.work + band.hops(seen.pairs)
         found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
         wanted, tried = wanted & (plain <= load) & self._admitted(position), list[Way]()
-        for number in self._numbers(capped=sync < NEVER):
+        for number in range(len(self.options)) if sync < NEVER else self._for_loads(seen.classes):
             least = plain + self.least_extra[number]
             if not (wanted & (least <= load) & (least <= found.load)).any():
                 continue
@@ -126,32 +127,29 @@ class SumStages:
             own, waits = plain + way.own, way.waits
             asked = wanted & (own <= load) & (waits <= sync) & _better(own, waits, found)
             if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
-                whole = own + self.band.recomputation(way.sharded, flying, asked).ticks
+                whole = own + band.recomputation(way.sharded, flying, asked).ticks
                 chosen = (whole <= load) & _better(whole, waits, found)
                 found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
                 tried.append(way)
         return found
 
-    def _numbers(self, *, capped: bool) -> list[int]:
-        """Return which options to try: all of them where the synchronisation is capped."""
-        return list(range(len(self.options))) if capped else self._for_loads
-
-    @cached_property
-    def _for_loads(self) -> list[int]:
-        """The options of use where synchronisation does not count.
+    def _for_loads(self, classes: frozenset[str]) -> list[int]:
+        """Return the options of use where synchronisation does not count, on devices of some classes.
 
         Of those that take no time in loads only such as leave some stage the most room; mostly it is type 1 over all.
         """
-        scattering = [number for number, option in enumerate(self.options) if option.zero in SCATTERING]
-        light = [number for number in range(len(self.options)) if number not in scattering]
-        light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
-        kept, rooms = list[int](), list[Ints]()
-        for number in light:
-            room = self.band.rooms(self.options[number])
-            if not any((other >= room).all() for other in rooms):
-                kept.append(number)
-                rooms.append(room)
-        return sorted(kept + scattering)
+        if classes not in self._useful:
+            scattering = [number for number, option in enumerate(self.options) if option.zero in SCATTERING]
+            light = [number for number in range(len(self.options)) if number not in scattering]
+            light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
+            kept, rooms = list[int](), list[Ints]()
+            for number in light:
+                room = self.band.on(classes).rooms(self.options[number])
+                if not any((other >= room).all() for other in rooms):
+                    kept.append(number)
+                    rooms.append(room)
+            self._useful[classes] = sorted(kept + scattering)
+        return self._useful[classes]
 
     def _admitted(self, position: int) -> np.ndarray:
         """Return which stages there are that local side constraints admit."""
@@ -163,12 +161,12 @@ class SumStages:
         return admitted
 
     def _way(self, seen: Seen, option: Option) -> Way:
-        shares = self.tables.shares(seen.holders, option.together)
-        if (shares, option.zero) not in self._known:
-            sharded = self.band.way(option, shares)
-            waits = self.band.waits(sharded) + self.ends
-            self._known[shares, option.zero] = Way(sharded, self.band.own(sharded), waits, self.band.rooms(option))
-        return self._known[shares, option.zero]
+        key = seen.classes, self.tables.shares(seen.holders, option.together), option.zero
+        if key not in self._known:
+            band = self.band.on(seen.classes)
+            sharded = band.way(option, key[1])
+            self._known[key] = Way(sharded, band.own(sharded), band.waits(sharded) + self.ends, band.rooms(option))
+        return self._known[key]
 
     def plan(self, entries: list[int], numbers: list[int]) -> Plan:
         """Return the plan of stages that are so far in the tables; ``numbers`` are of their `options`."""
@@ -184,7 +182,8 @@ class SumStages:
         places = tables.between(*(int(each[0]) for each in ends))
         flying = tables.flying(self.choice.replicas, self.choice.stages - at)
         way = self._way(self.sites[at], option).sharded
-        _, kind, count = (int(each[asked][0]) for each in self.band.recomputation(way, flying, asked))
+        band = self.band.on(self.sites[at].classes)
+        _, kind, count = (int(each[asked][0]) for each in band.recomputation(way, flying, asked))
         again = tables.repeating[kind - 1] if kind else None
         every = again is None or count == again.able[places].sum()
         return Stage(

@@ -110,8 +110,8 @@ class MemoryHeadroom(LocalConstraint):
 
     def check(self, problem: Problem) -> None:
         """Refuse headroom that leaves nothing."""
-        if self.bytes is not None and self.bytes >= problem.cluster.hbm_bytes:
-            have = problem.cluster.hbm_bytes
+        have = problem.cluster.hbm_bytes_of(problem.cluster.class_names)
+        if self.bytes is not None and self.bytes >= have:
             raise InvalidProblem(f"{self.kind}.bytes", f"{self.bytes!r}", f"a device has {have} bytes, give fewer")
 
     def memory_limit(self, problem: Problem) -> Number:

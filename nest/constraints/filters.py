@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -107,8 +107,16 @@ class Filters:
 
     @cached_property
     def hbm_bytes(self) -> Number:
-        """How many bytes a stage may take on a device."""
-        return min([self.problem.cluster.hbm_bytes, *(memory_of(each, self.problem) for each in self._limit_memory)])
+        """How many bytes a stage may take on a device of the cluster's own class."""
+        return self.hbm_bytes_of(())
+
+    def hbm_bytes_of(self, classes: Collection[str]) -> Number:
+        """Return how many bytes a stage may take on a device of any of some classes; none stands for the own one."""
+        have = self.problem.cluster.hbm_bytes_of(classes)
+        if not self._limit_memory:
+            return have
+        problem = self.problem.with_memory_of(classes)
+        return min([have, *(memory_of(each, problem) for each in self._limit_memory)])
 
     def outer(self, outer: Outer) -> bool:
         """Whether an outer choice is allowed."""

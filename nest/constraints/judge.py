@@ -44,12 +44,19 @@ def _ways(problem: Problem, constraint: LocalConstraint, whole: Whole, memory_by
     if not outer_of(constraint, problem, outer):
         numbers = f"{counted(outer.stages, 'stage')} and {counted(outer.replicas, 'replica')}"
         yield f"{outer.variant} with {numbers} is not allowed"
-    room = memory_of(constraint, problem) if overrides(constraint, "memory_limit") else inf
     for at, have in enumerate(memory_bytes):
-        if have > room:
+        if have > (room := _room(problem, constraint, whole, at)):
             yield f"stage {at} needs {written(have)} bytes on each device, {written(room)} may be taken"
         else:
             yield from _refusals(problem, constraint, whole, at)
+
+
+def _room(problem: Problem, constraint: LocalConstraint, whole: Whole, at: int) -> Number:
+    """Return how many bytes a local constraint leaves to a stage on each device."""
+    if not overrides(constraint, "memory_limit"):
+        return inf
+    classes = problem.cluster.classes_in(whole.blocks(at), whole.devices[at])
+    return memory_of(constraint, problem.with_memory_of(classes))
 
 
 def _taken(whole: Whole, at: int, reserved: Collection[int]) -> int | None:

@@ -73,7 +73,7 @@ class WithinLevel(LocalConstraint):
         size = self._room(problem)
         if size >= problem.cluster.devices:
             return False
-        if self.what == "stage" and problem.choices.zero != {0}:
+        if self.what == "stage" and problem.choices.zero != {0} and problem.preset.sharding == "stage":
             return True
         units = (self._unit(variant) for variant in problem.variants)
         return any(unit <= size and size % unit > 0 for unit in units)
@@ -88,7 +88,7 @@ class WithinLevel(LocalConstraint):
         if self.what == "stage":
             unit = site.devices
         groups = _residues(-(-site.devices // unit), unit, size)
-        apart = outer.replicas if site.line.left_out else min(outer.replicas, size // gcd(site.stride, size))
+        apart = outer.replicas if site.line.shifts else min(outer.replicas, size // gcd(site.stride, size))
         starts = site.blocks(apart)[..., None] + groups
         inside = (starts % size) + unit <= size
         return _like(np.all(inside, axis=(-2, -1)), run, site)

@@ -112,7 +112,7 @@ def _crossings(problem: Problem, whole: Whole, apart: int) -> Iterator[int]:
     for at in range(1, whole.outer.stages):
         upper, lower = whole.starts[at - 1], whole.starts[at]
         far = upper if problem.preset.boundary == "first" else upper + whole.devices[at - 1] - 1
-        if whole.line.left_out:
+        if whole.line.shifts:
             reach = far - upper
             yield int((whole.blocks(at) // apart != (whole.blocks(at - 1) + reach) // apart).sum())
         else:
@@ -142,7 +142,7 @@ def _synchronises(replicas: int, stride: int, apart: int) -> bool:
 def _synchronised(problem: Problem, whole: Whole, apart: int) -> Fraction:
     """Return the bytes of gradients that all replicas send and receive, where they are in different groups."""
     replicas = whole.outer.replicas
-    groups = whole.blocks(0) // apart if whole.line.left_out else None
+    groups = whole.blocks(0) // apart if whole.line.shifts else None
     apart_in_groups = _synchronises(replicas, whole.stride, apart) if groups is None else (groups != groups[0]).any()
     if not apart_in_groups:
         return Fraction(0)

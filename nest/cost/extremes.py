@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from nest.classes import fastest, slowest
 from nest.cluster import Cluster
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
 from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group, each_iteration
@@ -95,21 +96,25 @@ def _extreme(cluster: Cluster, *, slow: bool) -> Cluster:
 
 def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
-    graph, devices = problem.graphs[variant], problem.cluster.devices
-    layers, copies = graph.layers, problem.training.held
-    times = np.array([layer.forward_s + layer.backward_s for layer in layers])
+    graph, devices = slowest(problem.graphs[variant]), problem.cluster.devices
+    layers, copies, step = graph.layers, problem.training.held, problem.training.step_s_per_byte
+    passes = (
+        np.array([layer.forward_s + layer.backward_s for layer in each.layers])
+        for each in (graph, fastest(problem.graphs[variant]))
+    )
+    longest, times = passes
     again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
     training, nested = problem.training, problem.unnested(variant) is None
     inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
     smallest, alive = min([edge.bytes for edge in graph.edges] or [0]), _most_alive(graph)
-    load = float(times.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
+    load = float(longest.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
     load += 2 * reach.longest_s("all-gather", variant.tensor, alive) if training.splits_transfers else 0.0
     load += 2 * reach.longest_s("ring", 2, alive) if training.blocking_sends else 0.0
     each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
     sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
     dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))
     sync = _exchanges_s(each_iteration(training), copies, devices, reach, (dense, expert))
-    sync += float(dense + expert) * training.step_s_per_byte
+    sync += float(dense + expert) * problem.cluster.step_s_per_byte_of(problem.cluster.class_names, step)
     tied = sum(layer.tied_bytes for layer in layers)
     sync += reach.longest_s("all-reduce", 2, float(tied) * copies.summed)
     least = reach.least_crossing_s(variant, float(smallest))

@@ -63,7 +63,7 @@ class _SumEngine(SumSearch):
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield the placings of a choice, as those whose plans are played."""
         for found in super().prepare(choice):
-            yield _SumChoice(found.engine, found.choice, found.placing, found.sites, found.bound)
+            yield _SumChoice(found.engine, found.choice, found.placing, found.sites)
 
 
 class _SumChoice(Prepared):

@@ -164,10 +164,10 @@ class SimulatedBounds(SumBounds):
         slowest = self._slowest[key]
         return NEVER if slowest > LONGEST else max(total, (chosen.further + 1) * slowest)
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages."""
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
         if self.schedule == "gpipe":
-            return super().refined(choice, sites)
+            return super().refined(choice, sites, better_than)
         hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
         slowest = self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0)

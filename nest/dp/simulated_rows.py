@@ -95,7 +95,7 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     sums = _sums(band, step.site.pairs)
     allowed = rows.admitted(step) & (sums.both <= most)
     found, ends = list[_Way](), band.ends(step.site.ends)
-    for way in rows.ways(step.site.holders, step.holds):
+    for way in rows.ways(step.site, step.holds):
         own, again = band.own(way), band.recomputation(way, step.flying, allowed)
         forward, weight = sums.forward + band.gathered(way), sums.weight + band.late(way)
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
@@ -140,7 +140,7 @@ def passes_of(rows: SumRows, path: Path) -> Played:
     found = []
     for step, stage in zip(reversed(rows.steps), path.stages, strict=True):
         band, stages = rows.band(step), rows.stage(step)
-        way: ShardedWay = rows.ways(step.site.holders, step.holds)[int(stages.option[stage])]
+        way: ShardedWay = rows.ways(step.site, step.holds)[int(stages.option[stage])]
         sums, load = _sums(band, step.site.pairs), stages.load[stage]
         forward, weight = (sums.forward + band.gathered(way))[stage], (sums.weight + band.late(way))[stage]
         found.append((forward, load - forward, weight))
@@ -150,5 +150,5 @@ def passes_of(rows: SumRows, path: Path) -> Played:
 
 def way_of(rows: SumRows, step: Step, stages: Stages, at: int) -> Way:
     """Return how one of the stages in a place shards and recomputes."""
-    option = rows.ways(step.site.holders, step.holds)[int(stages.option[at])].option
+    option = rows.ways(step.site, step.holds)[int(stages.option[at])].option
     return Way(option, int(stages.kind[at]), int(stages.count[at]))

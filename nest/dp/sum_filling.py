@@ -7,6 +7,7 @@ slowest stage keeps to the load.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -90,6 +91,18 @@ class Filling:
         return least
 
 
+def all_filled(stages: Sequence[_Filled], load: int) -> bool:
+    """Whether some stages, from the last on and each on devices of its own, may hold all layers within a load.
+
+    A stage on slow devices that can hold none of those that are left may hold some that were given to stages behind it.
+    """
+    end = stages[0].tables.layers
+    for position, each in enumerate(stages, start=1):
+        if end and len(each.rows):
+            end = each.begin(end, load, position)
+    return end == 0
+
+
 class LooseFilling:
     """What stages need together, where layers branch and no order of them holds for all plans.
 
@@ -157,16 +170,21 @@ class _Filled:
         return self._known[key]
 
     def _fewest(self, load: int, enough: int) -> int:
-        end, work = self.tables.layers, self.filling.work
+        end = self.tables.layers
         if not len(self.rows):
             return enough + 1
         for stages in range(1, enough + 1):
-            first = int(np.searchsorted(work, work[end] - load))
-            begin = self._reach(first, end, load, self.tables.flying(self.replicas, stages)) if first < end else end
+            begin = self.begin(end, load, stages)
             if begin in (0, end):
                 return stages if begin == 0 else enough + 1
             end = begin
         return enough + 1
+
+    def begin(self, end: int, load: int, position: int) -> int:
+        """Return with which layer the ``position``-th stage from the end may begin at the least, ``end`` for none."""
+        work = self.filling.work
+        first = int(np.searchsorted(work, work[end] - load))
+        return self._reach(first, end, load, self.tables.flying(self.replicas, position)) if first < end else end
 
     def _reach(self, first: int, end: int, load: int, flying: int) -> int:
         """Return with which layer a stage that ends there may begin, from a first one that its work allows."""

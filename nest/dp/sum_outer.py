@@ -14,12 +14,13 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
-from nest.dp.sum_filling import Filling, LooseFilling
+from nest.dp.sum_filling import Filling, LooseFilling, all_filled
 from nest.presets import Arrangement
 from nest.problem import Allowed, Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
+from nest.tables.speeds import SURE, least_work
 from nest.units import LONGEST, NEVER, Ints, distinct
 
 PRECISE = 128
@@ -112,6 +113,9 @@ class SumBounds:
         self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
         self._slowest: dict[tuple[int, int, int], int] = {}
         self._fewest: dict[int, Ints] = {}
+        self._fillings: dict[frozenset[str], Filling] = {}
+        self._slowdowns: dict[frozenset[str], float] = {}
+        self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
 
     @cached_property
     def hop(self) -> Ints:
@@ -169,7 +173,8 @@ class SumBounds:
         A stage that scatters gradients for each microbatch pays, in one microbatch and once per iteration, no less than
         one that exchanges them once over the same groups, as both are bounded here. So all loads and the slowest
         synchronisation together are at least all work and the synchronisation of an equal part of the weights,
-        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them.
+        whichever types the stages use; and some stage makes the optimizer's step for an equal part of them. Slower
+        devices have longer passes, which may hide more, but no more than they take longer.
         """
         loads, sync = self.total + hops[0].astype(np.float64), exchanged.sync / stages
         if not any(zero in PLAIN for zero in types):
@@ -193,15 +198,63 @@ class SumBounds:
         slowest = self._slowest[key]
         return NEVER if slowest > LONGEST else self.total + chosen.further * slowest
 
-    def refined(self, choice: SumChoice, sites: tuple[Site, ...]) -> int:
-        """Return the bound of one choice, from the places of its stages."""
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
         hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
-        slowest = self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0)
-        once = exchanged.step[0] + (exchanged.sync[0] if any(zero in PLAIN for zero in types) else 0)
-        sync = int(once / choice.stages)
-        return max(bound, self.total + int(hops[0][0]) + choice.further * slowest + max(sync - 8, 0))
+        slowest, shared = self._on_classes(choice, sites, better_than)
+        slowest = max(slowest, self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0))
+        step, all_hops = float(exchanged.step[0]), int(hops[0][0])
+        once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
+        loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
+        return max(bound, loads + all_hops, shared + max(int(step / choice.stages) - 8, 0) + all_hops)
+
+    def by_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
+        """Return the bound of one choice by the devices of its stages; 0 where all are of one class."""
+        if not sites[0].classes:
+            return 0
+        slowest, shared = self._on_classes(choice, sites, better_than)
+        return max(self.total + choice.further * slowest, shared)
+
+    def _on_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> tuple[int, int]:
+        """Return a load that some stage reaches, and what loads add up to, the largest for every microbatch."""
+        key = choice.stages, choice.replicas, tuple(site.classes for site in sites)
+        if key not in self._placed:
+            slow = [self._slow(each) for each in key[2]]
+            least = int(self.total / sum(1 / each for each in slow) * SURE)
+            slowest = self._filled(choice, key[2], least, better_than) if sites[0].classes else least
+            self._placed[key] = slowest, _shared(self.total, slow, choice.further)
+        return self._placed[key]
+
+    def _slow(self, classes: frozenset[str]) -> float:
+        if classes not in self._slowdowns:
+            self._slowdowns[classes] = self.tables.slowdown(classes)
+        return self._slowdowns[classes]
+
+    def _filled(self, choice: SumChoice, classes: tuple[frozenset[str], ...], least: int, better_than: int) -> int:
+        """Return a load that some stage reaches on devices of these classes, given one that some stage reaches anyway.
+
+        Where no plan is better than ``better_than``, it may be less than it could be.
+        """
+        if isinstance(self.filling, LooseFilling) or not choice.further:
+            return least
+        shape = choice.replicas, choice.replicas, choice.stages
+        stages = [self._filling(each).within(*shape) for each in reversed(classes)]
+        low, high = least - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
+        if high < least:
+            return least
+        if not all_filled(stages, high):
+            return high + 1
+        while high - low > max(low // PRECISE, 1):
+            middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
+            low, high = (low, middle) if all_filled(stages, middle) else (middle, high)
+        return low + 1
+
+    def _filling(self, classes: frozenset[str]) -> Filling:
+        if classes not in self._fillings:
+            self._fillings[classes] = Filling(self.tables.on(classes))
+        return self._fillings[classes]
 
     def at_sites(
         self, choice: SumChoice, sites: tuple[Site, ...]
@@ -265,16 +318,25 @@ class SumBounds:
         return fewest
 
 
+def _shared(work: int, slow: list[float], further: int) -> int:
+    """Return a bound of the sum of loads and of ``further`` times the largest, of stages that are so many times slower.
+
+    Where ``T`` is the largest, stages have up to ``T`` over their slowness of the work, and the sum is the least where
+    the fastest have as much as they may. It is linear in ``T`` between the values at which one more of them is full.
+    """
+    full = np.cumsum(1 / np.sort(np.array(slow)))
+    least = (np.arange(1, len(slow) + 1) + further) * (work / full)
+    return int(float(least.min()) * SURE)
+
+
 def least_of_variant(tables: Tables, variant: Variant) -> int:
     """Return a bound of all plans of a variant, for which no tables are needed: all devices share all computation.
 
-    With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``.
+    With ``D`` blocks there are ``M / d`` microbatches at least, and ``d * S <= D``; slower ones count in part.
     """
-    problem, ticks = tables.problem, tables.scale.time.ticks_array
-    layers, blocks = problem.graphs[variant].layers, tables.blocks(variant)
-    passes = ([layer.forward_s for layer in layers], [layer.backward_s for layer in layers])
-    work = sum(int(ticks(np.array(seconds)).sum()) for seconds in passes)
-    return work * problem.microbatches(variant) // blocks
+    problem = tables.problem
+    least = least_work(problem, tables.scale, variant, tables.blocks(variant))
+    return int(least * problem.microbatches(variant) * SURE)
 
 
 class _Uncut(SumBounds):
@@ -381,12 +443,18 @@ def _first_bounds(bounds: SumBounds, stages: Ints, replicas: tuple[Ints, Ints], 
     tables, by_stage, fewest = bounds.tables, arrangement == "stage-major", replicas[0]
     if not len(stages):
         return stages
-    hop = bounds.hop_beyond(tables.width * (fewest if by_stage else np.ones_like(stages)))
+    turns = bool(tables.problem.cluster.classes)  # where classes change places, blocks far apart may be neighbours
+    hop = bounds.hop_beyond(tables.width * (fewest if by_stage and not turns else np.ones_like(stages)))
     hops = np.where(stages > 1, 2 * (stages - 1) * np.where(stages > 1, hop, 0), 0), hop
     chosen = tables.problem.choices.zero
     types = tuple(
         {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
     )
-    exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage)
+    exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage or turns)
     further = -(-tables.microbatches // fewest) - 1
-    return bounds.objective(stages, further, hops, exchanged, types)
+    least = bounds.objective(stages, further, hops, exchanged, types)
+    if not turns:
+        return least
+    slowest = bounds.total / (tables.speeds.of(stages * fewest) / fewest)
+    by_speed = np.minimum((bounds.total + further * slowest) * SURE, float(NEVER)).astype(np.int64)
+    return np.maximum(least, by_speed)

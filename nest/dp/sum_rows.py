@@ -72,7 +72,7 @@ class Turn(NamedTuple):
     Parameters
     ----------
     band
-        Tables of the stages.
+        Tables of the stages on the devices there.
     flying
         Microbatches in flight.
     ends
@@ -163,8 +163,8 @@ class _Kept:
 
     def __init__(self, band: GroupedBand, masks: StageMasks) -> None:
         self.band, self.masks, self.cuts = band, masks, cuts_of(band)
-        self.sharded: dict[Holders, list[ShardedWay]] = {}
-        self.undominated: dict[tuple[Shares, ...], list[ShardedWay]] = {}
+        self.sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
+        self.undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
 
 
 class SumRows:
@@ -195,8 +195,8 @@ class SumRows:
         return self._of(ANY).band
 
     def band(self, step: Step) -> GroupedBand:
-        """Return the tables of the stages in one place."""
-        return self._of(step.holds).band
+        """Return the tables of the stages in one place, on the devices there."""
+        return self._of(step.holds).band.on(step.site.classes)
 
     def _of(self, ends: Ends) -> _Kept:
         if ends not in self._kept:
@@ -205,9 +205,9 @@ class SumRows:
 
     def admitted(self, step: Step) -> np.ndarray:
         """Return the stages that side constraints leave in one place."""
-        kept = self._of(step.holds)
-        admitted = kept.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
-        found: np.ndarray = kept.band.valid if admitted is None else kept.band.valid & admitted
+        admitted = self._of(step.holds).masks.at(step.role, step.start, self.placing.stride, self.placing.line)
+        valid = self.band(step).valid
+        found: np.ndarray = valid if admitted is None else valid & admitted
         return found
 
     def lower_sync(self, most: int) -> None:
@@ -228,7 +228,7 @@ class SumRows:
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         ends = band.ends(step.site.ends)
-        for at, each in enumerate(self.ways(step.site.holders, step.holds)):
+        for at, each in enumerate(self.ways(step.site, step.holds)):
             _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
@@ -236,20 +236,20 @@ class SumRows:
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def ways(self, holders: Holders, ends: Ends = ANY) -> list[ShardedWay]:
+    def ways(self, site: Site, ends: Ends = ANY) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
-        known = self._of(ends)
-        if holders not in known.sharded:
-            tables, kept = known.band.tables, list[ShardedWay]()
-            shares = tuple(tables.shares(holders, option.together) for option in self.options)
-            if shares not in known.undominated:
+        known, key = self._of(ends), (site.classes, site.holders)
+        if key not in known.sharded:
+            band, kept = known.band.on(site.classes), list[ShardedWay]()
+            shares = tuple(band.tables.shares(site.holders, option.together) for option in self.options)
+            if (site.classes, shares) not in known.undominated:
                 for option, each in zip(self.options, shares, strict=True):
-                    way = known.band.way(option, each)
+                    way = band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
-                known.undominated[shares] = kept
-            known.sharded[holders] = known.undominated[shares]
-        return known.sharded[holders]
+                known.undominated[site.classes, shares] = kept
+            known.sharded[key] = known.undominated[site.classes, shares]
+        return known.sharded[key]
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -266,7 +266,7 @@ class SumRows:
         """Return how long stages in one place synchronise at least, whatever their loads."""
         band = self.band(step)
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
-        for each in self.ways(step.site.holders, step.holds):
+        for each in self.ways(step.site, step.holds):
             fits = band.least_need(each.option, step.flying)
             np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
         return sync
@@ -314,7 +314,7 @@ class SumRows:
             found.append(end)
             entries.append(at)
             step = self.steps[position - 1]
-            option = self.ways(step.site.holders, step.holds)[int(tables.option[at])].option
+            option = self.ways(step.site, step.holds)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
         return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -38,7 +38,8 @@ class Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
     A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
-    with a bound by memory; that for itself with what its stages see, and a bound from this; and that is settled.
+    with a bound by memory; that for itself in each of its places, with a bound by the devices there; that for itself
+    with a bound from all that its stages see, if none before sees the same; and that is settled.
     """
 
     def __init__(self, tables: Tables, watch: Watch) -> None:
@@ -80,7 +81,14 @@ class Agenda:
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
         """Enter a choice, for each of its placings with what its stages see."""
+        seen = set[object]()
         for prepared in engine.prepare(choice):
+            self.add(max(bound, prepared.least), partial(self._look, prepared, seen))
+
+    def _look(self, prepared: Prepared, seen: set[object], bound: int) -> None:
+        """Enter a choice in one of its places with the bound from all that its stages see, if none before sees that."""
+        if prepared.sights not in seen:
+            seen.add(prepared.sights)
             self.add(max(bound, prepared.bound), partial(_settled, prepared))
 
     def _open(self, variant: Variant, schedule: ScheduleName, _: int) -> None:
@@ -139,17 +147,18 @@ class SumSearch:
         self._bands: dict[int, Bands] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
-        """Yield a choice with each placing of its blocks in which stages see something else, and its bound."""
+        """Yield a choice with each placing of its blocks in which stages see something else.
+
+        Where there are several classes of devices, what they see takes long to say, and some may see the same.
+        """
         tables, seen = self.tables, set[object]()
-        options = tables.options(choice.replicas, choice.stages)
         for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
-            sites = tables.sites(choice.stages, choice.replicas, placing)
-            sights, alike = tables.sights(sites, options), dict[object, Site]()
-            sites = tuple(alike.setdefault(sight, site) for sight, site in zip(sights, sites, strict=True))
-            known = placing if tables.filters.by_place else sights
-            if known not in seen:
-                seen.add(known)
-                yield Prepared(self, choice, placing, sites, self.bounds.refined(choice, sites))
+            found = Prepared(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
+            if tables.problem.cluster.classes:
+                yield found
+            elif found.sights not in seen:
+                seen.add(found.sights)
+                yield found
 
     def bands(self, depth: int) -> Bands:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
@@ -168,7 +177,23 @@ class Prepared(Capped[SumRows, Path]):
     choice: SumChoice
     placing: Placing
     sites: tuple[Site, ...]
-    bound: int
+
+    @cached_property
+    def least(self) -> int:
+        """A first bound: by the devices of its stages."""
+        return self.engine.bounds.by_classes(self.choice, self.sites, self.incumbent.objective)
+
+    @cached_property
+    def bound(self) -> int:
+        """The bound by all that its stages see."""
+        return self.engine.bounds.refined(self.choice, self.sites, self.incumbent.objective)
+
+    @cached_property
+    def sights(self) -> object:
+        """All that decides about plans here: of placings with the same sights one stands for the others."""
+        tables, choice = self.engine.tables, self.choice
+        options = tables.options(choice.replicas, choice.stages)
+        return self.placing if tables.filters.by_place else tables.sights(self.sites, options)
 
     @property
     def incumbent(self) -> Incumbent:

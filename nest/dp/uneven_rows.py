@@ -310,7 +310,8 @@ class UnevenRows:
             wanted = int(solved.values[at][count, first])
             column, to, load = self._found(solved, frame, most, (at, count, first), wanted)
             tables, spot = self.stages(at, frame, count), self.spots[at]
-            option = self.engines[spot.form].ways(spot.holders)[int(tables.option[first, column])].option
+            site = Site(((NO_BOUNDARY, NO_BOUNDARY),), spot.holders, frame.ends)
+            option = self.engines[spot.form].ways(site)[int(tables.option[first, column])].option
             way = Way(option, int(tables.kind[first, column]), int(tables.count[first, column]))
             stages.append(Placed(spot, first, first + 1 + column, way))
             loads.append((load, int(tables.sync[first, column])))

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nest.classes import across
 from nest.cost.exchanges import (
     BACKWARD,
     FORWARD,
@@ -217,8 +218,14 @@ class _Stage:
         return self.walk.variants[self.at]
 
     @cached_property
+    def classes(self) -> frozenset[str]:
+        """Classes of the devices that it stands on, in whichever replica; none where there is one class."""
+        return self.walk.problem.cluster.classes_in(self.walk.blocks(self.at), self.walk.plan.stages[self.at].devices)
+
+    @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        return self.walk.graph_of(self.at).named(self.walk.plan.stages[self.at].layers)
+        graph = across(self.walk.graph_of(self.at), self.classes)
+        return graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
@@ -259,7 +266,7 @@ class _Stage:
         load = forward + backward + sum(shown)
         memory, stepping = self._memory()
         once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
-        return StageFigures(load, forward, backward, sum(shown), *once, *split)
+        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes)
 
     def _hops(self, boundary: int) -> list[Hop]:
         """Return the transfers across a boundary for each replica, in its slowest pair of devices."""
@@ -346,7 +353,8 @@ class _Stage:
     def _step(self) -> int:
         """Return the ticks of the optimizer's step."""
         walk = self.walk
-        return walk.scale.time.ticks(walk.bytes(self._stepped_on) * walk.problem.training.step_s_per_byte)
+        step = walk.problem.cluster.step_s_per_byte_of(self.classes, walk.problem.training.step_s_per_byte)
+        return walk.scale.time.ticks(walk.bytes(self._stepped_on) * step)
 
     @property
     def _stepped_on(self) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nest.classes import across
 from nest.cost.collectives import transfer_s
 from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale
@@ -90,7 +91,8 @@ class _Judged:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return _graph(self.problem, self.plan, self.at).named(self.plan.stages[self.at].layers)
+        graph = across(_graph(self.problem, self.plan, self.at), self.figures.classes)
+        return graph.named(self.plan.stages[self.at].layers)
 
     def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()

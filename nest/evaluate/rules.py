@@ -14,7 +14,7 @@ from nest.constraints import Filters
 from nest.cost.scale import Scale
 from nest.evaluate.verdict import StageFigures, Violation
 from nest.graph import LayerGraph
-from nest.line import EVERY, Line
+from nest.line import EVERY, Line, Ranges
 from nest.places import Shape, lines, placings
 from nest.plan import Plan, Stage
 from nest.presets import Arrangement
@@ -229,14 +229,21 @@ def _places_due(problem: Problem, plan: Plan, arrangement: Arrangement) -> list[
 def _line_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Rule ``placement``: a plan leaves out devices only around reserved ones, in blocks or whole groups."""
     reserved, cluster = Filters(problem).reserved, problem.cluster
-    allowed = lines(plan.variant.width, cluster.devices, cluster.group_sizes, reserved)
-    if plan.line not in (allowed if problem.preset.idles else (EVERY,)):
+    allowed = lines(cluster, plan.variant.width, reserved) if problem.preset.idles else (EVERY,)
+    if plan.line.left_out not in {line.left_out for line in allowed}:
         yield Violation("placement", f"the plan leaves out {_left_out(plan.line)}; allowed: {_left_out(*allowed)}")
+    elif plan.line not in allowed:
+        what = f"the plan takes devices in the order {_shown(plan.line.order)}"
+        yield Violation("placement", f"{what}; allowed: {' or '.join(_shown(line.order) for line in allowed)}")
 
 
 def _left_out(*lines: Line) -> str:
-    shown = (" and ".join(f"{first} to {end - 1}" for first, end in line.left_out) for line in lines)
+    shown = dict.fromkeys(_shown(line.left_out) if line.left_out else "" for line in lines)
     return " or ".join(f"devices {text}" if text else "no device" for text in shown)
+
+
+def _shown(ranges: Ranges) -> str:
+    return " and ".join(f"{first} to {end - 1}" for first, end in ranges) or "of their numbers"
 
 
 def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -253,10 +260,10 @@ def _device_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def memory_violations(problem: Problem, scale: Scale, figures: tuple[StageFigures, ...]) -> Iterator[Violation]:
     """Yield violations of ``memory``."""
-    capacity = quanta(problem.cluster.hbm_bytes, scale.quanta_per_byte)
     for at, stage in enumerate(figures):
-        if stage.memory > capacity:
-            have, limit = bytes_of(stage.memory, scale.quanta_per_byte), problem.cluster.hbm_bytes
+        limit = problem.cluster.hbm_bytes_of(stage.classes)
+        if stage.memory > quanta(limit, scale.quanta_per_byte):
+            have = bytes_of(stage.memory, scale.quanta_per_byte)
             yield Violation("memory", f"stage {at} needs {have} bytes on each device, a device has {limit}")
 
 

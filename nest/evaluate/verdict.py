@@ -57,6 +57,8 @@ class StageFigures:
         Of ``memory``, what the step takes more than the microbatches in flight.
     gathered, scattered
         Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
+    classes
+        Of the devices that it stands on, in whichever replica; none where the cluster has one class.
     """
 
     load: int
@@ -70,6 +72,7 @@ class StageFigures:
     stepping: int = 0
     gathered: int = 0
     scattered: int = 0
+    classes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def _recomputation(problem: Problem, questions: Questions) -> Iterator[Relaxatio
 
 
 def _with_memory(problem: Problem, size: Number) -> Problem:
-    return replace(problem, cluster=replace(problem.cluster, hbm_bytes=size))
+    return replace(problem, cluster=problem.cluster.with_memory(size))
 
 
 def _with_devices(problem: Problem, devices: int) -> Problem:

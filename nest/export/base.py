@@ -117,10 +117,10 @@ class Assignment:
 
     @cached_property
     def places(self) -> Ints:
-        """Devices of the ranks, ascending."""
+        """Devices of the ranks, as they follow each other on the line of the plan."""
         plan = self.plan
         blocks = [plan.starts(at)[:, None] + np.arange(stage.devices) for at, stage in enumerate(plan.stages)]
-        return np.sort(np.concatenate([each.ravel() for each in blocks]))
+        return plan.line.devices(np.sort(plan.line.positions(np.concatenate([each.ravel() for each in blocks]))))
 
     @property
     def standing(self) -> Iterator[str]:
@@ -276,7 +276,7 @@ def require_whole_nodes(given: Assignment, title: str) -> None:
     size = given.run.hardware.cluster.group_sizes[0]
     counts = Counter((given.places // size).tolist())
     part = next((node for node, count in counts.items() if count < size), None)
-    if given.plan.line.left_out and len(counts) > 1 and part is not None:
+    if given.plan.line.shifts and len(counts) > 1 and part is not None:
         what = f"{counts[part]} of the {size} devices of node {part}: {title} is started on whole nodes"
         first, last = part * size, (part + 1) * size - 1
         remedy = f"leave the whole node out (--set down={first}..{last}), or {APPROXIMATE}"

@@ -19,7 +19,7 @@ class Rank:
     Parameters
     ----------
     rank
-        Ranks count up along the line of devices; devices without work are left out.
+        Ranks count up along the line of the plan; devices without work are left out.
     place, host, device
         Place on the line of devices, the node that it is in, and the device in the node, from 0.
     name
@@ -43,7 +43,7 @@ class Rank:
 
 
 def ranks_of(plan: Plan, cluster: Cluster, names: tuple[str, ...] = ()) -> tuple[Rank, ...]:
-    """Return the ranks of a plan, by place.
+    """Return the ranks of a plan, in their order.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def ranks_of(plan: Plan, cluster: Cluster, names: tuple[str, ...] = ()) -> tuple
     names
         Of the devices, by place; empty where they have none.
     """
-    found = sorted(_places(plan))
+    found = sorted(_places(plan), key=lambda each: plan.line.position(each[0]))
     node = cluster.group_sizes[0]
     return tuple(
         Rank(rank, place, place // node, place % node, names[place] if names else "", stage, replica, *inside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.cluster import Cluster, Level
+from nest.cluster import MOST_CLASSES, Cluster, DeviceClass, Level
 from nest.cost.links import library_named, link_kind_named
 from nest.errors import InvalidProblem
 from nest.files.disk import read_text
 from nest.files.document import Document
-from nest.files.limits import Bandwidth, Capacity, Count, Price, Seconds, Switch, Table, Text
+from nest.files.limits import Bandwidth, Capacity, Count, Ends, Price, Seconds, Switch, Table, Text
 from nest.files.words import show
 from nest.hardware import (
     BANDWIDTHS,
@@ -111,6 +111,13 @@ class DeviceTable(Table, kw_only=True):
     pcie_gb_per_s: Positive | UnsetType = UNSET
 
 
+class ClassRow(Table, kw_only=True):
+    """Devices of another kind: the name of one, or its figures, and which they are."""
+
+    device: Annotated[str | dict[str, float | str], Meta(description="the name of a device, or a table of its figures")]
+    devices: Annotated[list[Ends], Meta(min_length=1, description="a list of ranges of devices")]
+
+
 class ClusterFile(Table, kw_only=True):
     """A cluster for `nest`: the kind of device, and one of ``levels``, ``torus`` and ``network``."""
 
@@ -127,6 +134,9 @@ class ClusterFile(Table, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    classes: Annotated[list[ClassRow], Meta(max_length=MOST_CLASSES - 1, description="a list of classes")] = field(
+        default_factory=list
+    )
     torus: TorusTable | UnsetType = UNSET
     network: Annotated[str, Meta(min_length=1, description="a file, next to this one")] | UnsetType = UNSET
     gpus_per_node: Count | UnsetType = UNSET
@@ -192,11 +202,33 @@ def cluster_of(given: ClusterText) -> Hardware:
     document = Document(given.source, given.text, InvalidProblem)
     table = _table(document)
     try:
-        named = isinstance(table.device, str)
-        own = None if named else _device(document.convert(table.device, DeviceTable, "device"))
-        return _hardware(table, own or device_named(str(table.device)), given)
+        hardware = _hardware(table, _known_device(document, table.device, "device"), given)
+        others = [_known_device(document, row.device, f"classes[{at}].device") for at, row in enumerate(table.classes)]
+        return _divided(hardware, table, others) if others else hardware
     except InvalidProblem as fault:
         raise (fault if fault.source else fault.at(document.source)) from None
+
+
+def _known_device(document: Document, given: str | dict[str, float | str], where: str) -> Device:
+    """Return a device of the catalogue, or one with the figures that a file gives."""
+    if isinstance(given, str):
+        return device_named(given)
+    return _device(document.convert(given, DeviceTable, where))
+
+
+def _divided(hardware: Hardware, table: ClusterFile, others: Sequence[Device]) -> Hardware:
+    """Return hardware of which some devices are of other classes."""
+    if table.levels is UNSET:
+        raise InvalidProblem("classes", "given without levels", "give the network of several classes as levels")
+    classes = tuple(
+        DeviceClass(device.name, tuple((first, last + 1) for first, last in row.devices), device.hbm_bytes)
+        for device, row in zip(others, table.classes, strict=True)
+    )
+    try:
+        cluster = replace(hardware.cluster, own_class=hardware.device.name, classes=classes)
+    except InvalidProblem as fault:
+        raise InvalidProblem(fault.where.removeprefix("cluster."), fault.problem, fault.remedy) from None
+    return replace(hardware, cluster=cluster, others=tuple(others))
 
 
 def _table(document: Document) -> ClusterFile:

@@ -13,6 +13,7 @@ MOST_SECONDS = 1e9
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_COUNT, description=f"a whole number from 1 to {MOST_COUNT}")]
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_COUNT, description=f"a whole number from 0 to {MOST_COUNT}")]
+Ends: TypeAlias = Annotated[list[Place], Meta(min_length=2, max_length=2, description="a first and a last device")]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="seconds, a number from 0 to 1e9")]
 Bandwidth: TypeAlias = Annotated[
     float, Meta(ge=1e-3, le=1e18, description="bytes per second, a number above 0, from 1e-3 to 1e18")

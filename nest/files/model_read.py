@@ -36,10 +36,14 @@ Rows: TypeAlias = Mapping[LayerId, CostRow]
 
 
 class _Costs(NamedTuple):
-    """Cost rows under one variant, and those of each kind of recomputation in files that have them apart."""
+    """Cost rows under one variant, those of each further class of devices, and of each kind of recomputation apart.
+
+    Files have the last from before stages chose what they recompute.
+    """
 
     plain: Rows
     again: Sequence[Rows]
+    others: Mapping[str, Rows]
 
 
 class _Link(NamedTuple):
@@ -95,24 +99,43 @@ def _run_ids(run: LayerRun, where: str, place: int) -> Sequence[LayerId]:
 
 def _rows(costs: Sequence[CostRow], kinds: Kinds) -> dict[Variant, _Costs]:
     """Return the cost rows of each layer, for each variant that has any row."""
-    by_kind: dict[tuple[Variant, str], dict[str, CostRow]] = {}
-    by_id: dict[tuple[Variant, str], dict[LayerId, CostRow]] = {}
+    by_kind: dict[tuple[Variant, _Part], dict[str, CostRow]] = {}
+    by_id: dict[tuple[Variant, _Part], dict[LayerId, CostRow]] = {}
     known = set(kinds.values())
     for at, row in enumerate(costs):
-        of, where = (variant_of(row), row.recompute), item("model.costs", at)
+        where = item("model.costs", at)
+        of = variant_of(row), _part(row, where)
         of_kind, of_id = by_kind.setdefault(of, {}), by_id.setdefault(of, {})
         if row.ids is UNSET:
             _enter(of_kind, _row_kind(row, known, where), row, where)
         for name in _row_ids(row, kinds, where):
             _enter(of_id, name, row, where)
-    found: dict[Variant, dict[str, Rows]] = {}
+    found: dict[Variant, dict[_Part, Rows]] = {}
     for each, of_kind in by_kind.items():
-        found.setdefault(each[0], {})[each[1]] = _complete(kinds, of_kind, by_id[each], each[0])
-    for variant, rows in found.items():
-        if "none" not in rows:
-            what = f"with {spell_variant(variant)} there are only rows that recompute"
-            raise InvalidProblem("model.costs", what, "add rows without recompute, which say what all of them share")
-    return {variant: _Costs(rows.pop("none"), list(rows.values())) for variant, rows in found.items()}
+        found.setdefault(each[0], {})[each[1]] = _complete(kinds, of_kind, by_id[each], each)
+    return {variant: _costs(variant, rows) for variant, rows in found.items()}
+
+
+class _Part(NamedTuple):
+    """Which rows belong together under one variant."""
+
+    recompute: str = "none"
+    of_class: str = ""
+
+
+def _part(row: CostRow, where: str) -> _Part:
+    if row.of_class and row.recompute != "none":
+        remedy = "give what is computed again as recomputed"
+        raise InvalidProblem(key(where, "recompute"), f"{show(row.recompute)} beside a class", remedy)
+    return _Part(row.recompute, row.of_class)
+
+
+def _costs(variant: Variant, rows: dict[_Part, Rows]) -> _Costs:
+    if (plain := rows.pop(_Part(), None)) is None:
+        what = f"with {spell_variant(variant)} there are only rows that recompute, or of a class"
+        raise InvalidProblem("model.costs", what, "add rows without either, which say what all of them share")
+    again = [each for part, each in rows.items() if not part.of_class]
+    return _Costs(plain, again, {part.of_class: each for part, each in rows.items() if part.of_class})
 
 
 def _row_kind(row: CostRow, known: set[str], where: str) -> str:
@@ -144,12 +167,13 @@ def _enter(rows: dict[Key, CostRow], name: Key, row: CostRow, where: str) -> Non
     rows[name] = row
 
 
-def _complete(kinds: Kinds, by_kind: Mapping[str, CostRow], by_id: Rows, variant: Variant) -> Rows:
-    rows = {}
+def _complete(kinds: Kinds, by_kind: Mapping[str, CostRow], by_id: Rows, of: tuple[Variant, _Part]) -> Rows:
+    rows, (variant, part) = {}, of
     for name, kind in kinds.items():
         row = by_id.get(name) or by_kind.get(kind)
         if row is None:
-            what = f"no costs for layer {show(name)} (kind {show(kind)}) with {spell_variant(variant)}"
+            where = f" on class {show(part.of_class)}" if part.of_class else ""
+            what = f"no costs for layer {show(name)} (kind {show(kind)}) with {spell_variant(variant)}{where}"
             raise InvalidProblem("model.costs", what, "add a row")
         rows[name] = row
     return rows
@@ -212,8 +236,11 @@ def _graph(
     links, table = joined
     layers = [_layer(name, row, kinds[name], [each[name] for each in rows.again]) for name, row in rows.plain.items()]
     edges = [Edge(link.source, link.target, _size(link, rows.plain[link.source], variant)) for link in links]
+    others = [
+        (of, [_layer(name, row, kinds[name], ()) for name, row in each.items()]) for of, each in rows.others.items()
+    ]
     try:
-        return LayerGraph.sort(layers, edges, table)
+        return LayerGraph.sort(layers, edges, table, others)
     except InvalidProblem as fault:
         raise InvalidProblem("model.costs" if fault.where == "layers" else where, fault.problem, fault.remedy) from None
 

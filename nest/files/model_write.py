@@ -22,8 +22,8 @@ Figures: TypeAlias = tuple[
 ]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
-Costs: TypeAlias = tuple[Figures, ...]
-"""Costs of a layer by variant."""
+Costs: TypeAlias = tuple[tuple[tuple[str, Figures], ...], ...]
+"""Costs of a layer by variant, and by class of devices: without a name those of the cluster's own come first."""
 
 Like: TypeAlias = tuple[str, Costs, Sizes | None]
 """What layers share that one set of cost rows describes: kind, costs, and what they send (None: nowhere to)."""
@@ -50,9 +50,10 @@ def model_lines(graphs: Graphs) -> Iterator[str]:
         yield from listing("skips" if chain else "edges", edges)
     for selector, (_, costs, sizes) in _selectors(graph.layers, likes):
         for at, variant in enumerate(graphs):
-            yield from block(
-                "[[model.costs]]", selector | _row(variant, costs[at], None if sizes is None else sizes[at])
-            )
+            for name, figures in costs[at]:
+                sent = None if sizes is None or name else sizes[at]
+                of_class: Values = {"class": name} if name else {}
+                yield from block("[[model.costs]]", selector | of_class | _row(variant, figures, sent))
 
 
 def _check_alike(graphs: Graphs) -> None:
@@ -86,22 +87,25 @@ def _likes(graphs: Graphs) -> list[Like]:
     ]
 
 
-def _costs(graph: LayerGraph) -> list[Figures]:
-    return [
-        (
-            layer.forward_s,
-            layer.backward_s,
-            layer.parameter_bytes,
-            layer.activation_bytes,
-            layer.expert_parameter_bytes,
-            layer.working_bytes,
-            layer.tied_bytes,
-            layer.collectives,
-            layer.recomputed,
-            layer.weight_share,
-        )
-        for layer in graph.layers
-    ]
+def _costs(graph: LayerGraph) -> list[tuple[tuple[str, Figures], ...]]:
+    classes = [("", graph.layers), *graph.others]
+    columns = [[(name, _figures(layer)) for layer in layers] for name, layers in classes]
+    return list(zip(*columns, strict=True))
+
+
+def _figures(layer: Layer) -> Figures:
+    return (
+        layer.forward_s,
+        layer.backward_s,
+        layer.parameter_bytes,
+        layer.activation_bytes,
+        layer.expert_parameter_bytes,
+        layer.working_bytes,
+        layer.tied_bytes,
+        layer.collectives,
+        layer.recomputed,
+        layer.weight_share,
+    )
 
 
 def _sent(graph: LayerGraph) -> list[Number | None]:

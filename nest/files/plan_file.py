@@ -16,11 +16,11 @@ from nest.explain import Explanation
 from nest.files.disk import write_text
 from nest.files.document import Document
 from nest.files.faults import item, key
-from nest.files.limits import Bytes, Count, LayerName, Place, Switch, Table, Text
+from nest.files.limits import Bytes, Count, Ends, LayerName, Place, Switch, Table, Text
 from nest.files.origin import Origin, OriginTable, Provenance, origin_document, origin_from, seen_from
 from nest.files.schema import RecomputeKind
 from nest.files.words import show
-from nest.line import Line
+from nest.line import Line, Ranges
 from nest.plan import Plan, Sharding, ShardingKind, Stage
 from nest.presets import SCHEDULES, Arrangement, ScheduleName
 from nest.problem import Variant
@@ -70,9 +70,6 @@ class StageTable(Table):
     tensor: Count | None = None
 
 
-Ends: TypeAlias = Annotated[list[Place], Meta(min_length=2, max_length=2, description="a first and a last device")]
-
-
 class PlanFile(Table):
     """A plan; what all of it recomputes, ``recompute``, is from before stages chose for themselves."""
 
@@ -89,6 +86,7 @@ class PlanFile(Table):
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
     left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
+    order: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
     technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
         default_factory=list
     )
@@ -194,7 +192,7 @@ def plan_document(
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
-        **({"left_out": [[first, end - 1] for first, end in plan.line.left_out]} if plan.line.left_out else {}),
+        **{name: _ends(ranges) for name, ranges in zip(("left_out", "order"), plan.line, strict=True) if ranges},
         **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
         **known,
@@ -276,6 +274,7 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
     try:
         stages = [_stage(stage, item(key(where, "stages"), at)) for at, stage in enumerate(table.stages)]
         _check_recompute(table, where)
+        line = Line(*(_ranges(getattr(table, name), key(where, name)) for name in ("left_out", "order")))
     except InvalidPlan as fault:
         raise fault.at(document.source) from None
     return Plan(
@@ -285,9 +284,21 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
         stages=tuple(stages),
         arrangement=table.arrangement,
         schedule=table.schedule,
-        line=Line(tuple((first, last + 1) for first, last in table.left_out or ())),
+        line=line,
         technologies=tuple(table.technologies),
     )
+
+
+def _ranges(ends: list[Ends] | UnsetType, where: str) -> Ranges:
+    """Return ranges of devices, which files give by their first and their last."""
+    for first, last in ends or ():
+        if first > last:
+            raise InvalidPlan(where, f"{first} to {last}", "give the first device of a range, and then the last")
+    return tuple((first, last + 1) for first, last in ends or ())
+
+
+def _ends(ranges: Ranges) -> list[list[int]]:
+    return [[first, end - 1] for first, end in ranges]
 
 
 def _check_recompute(table: PlanFile, where: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from nest.cluster import Cluster, Level, Technology
+from nest.cluster import Cluster, DeviceClass, Level, Technology
 from nest.cost.links import Network
 from nest.errors import InvalidProblem
 from nest.files.allowed import ADVICE, EVERY_ZERO, WIDTHS_ADVICE, parse_allowed, parse_recompute, parse_widths
@@ -17,6 +17,7 @@ from nest.files.faults import key
 from nest.files.model_read import graphs_of
 from nest.files.schema import (
     ChoicesTable,
+    ClassTable,
     ClusterTable,
     CopiesTable,
     LevelTable,
@@ -84,7 +85,16 @@ def _copies(table: CopiesTable) -> Copies:
 
 def _cluster(table: ClusterTable) -> Cluster:
     levels = tuple(_level(row, f"cluster.levels[{at}]") for at, row in enumerate(table.levels))
-    cluster = Cluster(table.devices, table.hbm_bytes, levels, table.name, table.partial, table.library)
+    cluster = Cluster(
+        table.devices,
+        table.hbm_bytes,
+        levels,
+        table.name,
+        table.partial,
+        table.library,
+        own_class=table.own_class,
+        classes=tuple(map(_class, table.classes)),
+    )
     for each in (cluster, *cluster.corners(slow=True)):
         Network.of(each)  # refuses names of links and libraries that there are not
     if not table.technologies:
@@ -95,6 +105,12 @@ def _cluster(table: ClusterTable) -> Cluster:
         remedy = f"name one of each menu: {menus}" if menus else "leave it out: no level has a menu"
         raise InvalidProblem("cluster.technologies", ", ".join(map(show, table.technologies)), remedy)
     return cluster.built(chosen)
+
+
+def _class(table: ClassTable) -> DeviceClass:
+    ranges = tuple((first, last + 1) for first, last in table.devices)
+    step = None if table.step_s_per_byte is UNSET else table.step_s_per_byte
+    return DeviceClass(table.name, ranges, table.hbm_bytes, step)
 
 
 def _level(table: LevelTable, where: str) -> Level:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, Level, Technology
+from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, DeviceClass, Level, Technology
 from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
 from nest.files.constraint_rows import constraint_values
@@ -48,6 +48,8 @@ def _lines(problem: Problem) -> Iterator[str]:
         yield f"time_unit_s = {problem.time_unit_s!r}  # unit of the objective; times in this file are seconds"
     yield from block("[cluster]", _cluster(problem.cluster))
     yield from listing("levels", [_level(problem.cluster, at) for at in range(len(problem.cluster.levels))])
+    if problem.cluster.classes:
+        yield from listing("classes", [_class(each) for each in problem.cluster.classes])
     yield from block("[training]", _training(problem.training))
     yield from block("[choices]", choice_values(problem.choices))
     for constraint in problem.constraints:
@@ -75,7 +77,16 @@ def _cluster(cluster: Cluster) -> Values:
     partial: Values = {"partial": True} if cluster.partial else {}
     library: Values = {} if cluster.library == PLAIN_LIBRARY else {"library": cluster.library}
     built: Values = {"technologies": list(cluster.technologies)} if cluster.technologies else {}
-    return name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | library | built
+    own: Values = {"class": cluster.own_class} if cluster.own_class else {}
+    return (
+        name | {"devices": cluster.devices} | partial | {"hbm_bytes": size(cluster.hbm_bytes)} | own | library | built
+    )
+
+
+def _class(each: DeviceClass) -> Values:
+    ranges: Values = {"devices": [[first, end - 1] for first, end in each.ranges]}
+    step: Values = {} if each.step_s_per_byte is None else {"step_s_per_byte": float(each.step_s_per_byte)}
+    return {"name": each.name} | ranges | {"hbm_bytes": size(each.hbm_bytes)} | step
 
 
 def _level(cluster: Cluster, at: int) -> Values:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK
+from nest.cluster import MOST_CLASSES, PLAIN_LIBRARY, PLAIN_LINK
 from nest.files.allowed import (
     ADVICE,
     GRAMMAR,
@@ -24,6 +24,7 @@ from nest.files.limits import (
     Bytes,
     Capacity,
     Count,
+    Ends,
     LayerName,
     LayerNames,
     Price,
@@ -107,11 +108,21 @@ class LevelTable(LinksTable, kw_only=True):
     )
 
 
+class ClassTable(Table, kw_only=True):
+    """Devices of another class than the cluster's own: which, their memory, and the optimizer's step on them."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1000, description="a name")]
+    devices: Annotated[list[Ends], Meta(min_length=1, description="a list of ranges of devices")]
+    hbm_bytes: Capacity
+    step_s_per_byte: Seconds | UnsetType = UNSET
+
+
 class ClusterTable(Table):
     """The cluster: devices on a line under a tree of network levels, innermost first.
 
     The fan-outs multiply to the number of devices, or, where the cluster is ``partial`` (the last groups may be
-    incomplete), to that at least. ``library`` is read by preset "default". ``technologies`` settle the menus.
+    incomplete), to that at least. ``library`` and ``classes`` are read by preset "default"; ``class`` is the name of
+    the devices that ``classes`` do not have. ``technologies`` settle the menus.
     """
 
     devices: Count
@@ -123,6 +134,10 @@ class ClusterTable(Table):
     partial: Switch = False
     library: Text = PLAIN_LIBRARY
     technologies: Annotated[list[Text], Meta(description="a list of names, one for each level with a menu")] = field(
+        default_factory=list
+    )
+    own_class: Text = field(default="", name="class")
+    classes: Annotated[list[ClassTable], Meta(max_length=MOST_CLASSES - 1, description="a list of classes")] = field(
         default_factory=list
     )
 
@@ -241,7 +256,8 @@ class CostRow(VariantKeys, kw_only=True):
 
     ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
     its weights is a copy of those of the model's ``table``, ``weight_share`` the part of ``backward_s`` that takes
-    gradients of weights.
+    gradients of weights. A row with a ``class`` has the times on devices of that class, and the bytes of the row
+    without.
     """
 
     forward_s: Seconds
@@ -262,6 +278,7 @@ class CostRow(VariantKeys, kw_only=True):
     )
     kind: Text | UnsetType = UNSET
     ids: LayerNames | UnsetType = UNSET
+    of_class: Text = field(default="", name="class")
 
 
 class BytesRow(VariantKeys, kw_only=True):

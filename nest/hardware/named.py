@@ -9,6 +9,7 @@ from nest.errors import InvalidProblem
 from nest.hardware.device import Device
 from nest.hardware.devices import ALIASES, DEVICES
 from nest.hardware.links import linked
+from nest.hardware.mixed import Part, mixed
 from nest.hardware.setup import Hardware, LevelFacts, stack
 from nest.hardware.systems import PODS, SYSTEM_ALIASES, SYSTEMS, Pod, System
 from nest.hardware.torus import parse_shape
@@ -38,19 +39,33 @@ def cluster_named(text: str) -> Hardware:
     Parameters
     ----------
     text
-        Name of a system and a number of devices, ``dgx-h100:512``; of a pod also a shape, ``tpu-v4:4x4x8``.
+        Name of a system and a number of devices, ``dgx-h100:512``; of a pod also a shape, ``tpu-v4:4x4x8``. Several
+        switched systems with a + between them share one network, ``dgx-a100:512+dgx-h100:256``: see
+        `nest.hardware.mixed`.
 
     Raises
     ------
     InvalidProblem
         If there is no such system, or not that many devices.
     """
+    if "+" in text:
+        return mixed([_part(each) for each in text.split("+")])
     name, separator, size = text.partition(":")
     system = _system(name)
     if not separator or not size.strip():
         example = f"{system.name}:64"
         raise InvalidProblem("cluster", f"{text!r} does not say how many devices", f"give {example!r}, for 64 of them")
     return _pod(system, size) if isinstance(system, Pod) else _switched(system, _count(size))
+
+
+def _part(text: str) -> Part:
+    name, separator, size = text.partition(":")
+    system = _system(name)
+    if isinstance(system, Pod):
+        raise InvalidProblem("cluster", f"{system.name} beside other systems", "join systems with switches only")
+    if not separator:
+        raise InvalidProblem("cluster", f"{text!r} does not say how many devices", f"give '{system.name}:64'")
+    return Part(system, device_named(system.device), _count(size))
 
 
 def system_named(name: str) -> System:

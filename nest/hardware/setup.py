@@ -54,7 +54,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Devices of one kind on a levelled network.
+    """Devices of one kind, or of a few classes, on a levelled network.
 
     Parameters
     ----------
@@ -70,11 +70,13 @@ class Hardware:
         What the levels do not say, for people to read.
     pairs
         What every pair of places costs, where the network was a graph or a table of pairs.
+    others
+        What the devices are of each further class of the cluster, in its order.
 
     Raises
     ------
     InvalidProblem
-        If there is not one fact a level, or not one name a device.
+        If there is not one fact a level, not one name a device, or not one device a further class.
     """
 
     device: Device
@@ -83,12 +85,37 @@ class Hardware:
     order: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     pairs: Pairs | None = field(default=None, compare=False, repr=False)
+    others: tuple[Device, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.others) != len(self.cluster.classes):
+            what = f"{len(self.others)} further devices"
+            raise InvalidProblem("cluster", what, f"give {len(self.cluster.classes)}, one for each further class")
         if len(self.facts) != len(self.cluster.levels):
             raise InvalidProblem("cluster", f"{len(self.facts)} facts", f"give {len(self.cluster.levels)}, one a level")
         if self.order and len(self.order) != self.cluster.devices:
             raise InvalidProblem("cluster", f"{len(self.order)} names", f"give {self.cluster.devices}, one a device")
+
+    def peak(self, dtype: str) -> float:
+        """Return the peak rate of a device for a data type in FLOP/s, of several classes the mean over all devices.
+
+        Raises
+        ------
+        InvalidProblem
+            If there is no such data type, or some device does not compute with it.
+        """
+        if not self.others:
+            return self.device.peak(dtype)
+        each = zip(self.cluster.class_names, (self.device, *self.others), strict=True)
+        return sum(self.cluster.count_of(name) * one.peak(dtype) for name, one in each) / self.cluster.devices
+
+    def require_one_class(self, what: str) -> None:
+        """Raise `InvalidProblem` where there are several classes of devices, saying what takes one only."""
+        if self.others:
+            names = ", ".join(self.cluster.class_names)
+            raise InvalidProblem(
+                "cluster", f"devices of several classes, {names}", f"{what} takes devices of one class"
+            )
 
 
 @dataclass(frozen=True, slots=True)

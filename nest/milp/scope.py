@@ -36,6 +36,9 @@ def require_scope(problem: Problem) -> None:
     if problem.choices.stage_tensor is not None:
         what = "the programme covers stages of one tensor width"
         raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
+    if problem.cluster.classes:
+        what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
+        raise OutOfScope("cluster.classes", what, REMEDY)
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

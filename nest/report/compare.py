@@ -151,7 +151,7 @@ def _rows(plans: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "MFU", _of(plans, lambda priced: "-" if priced.mfu is None else f"{100 * priced.mfu:.1f} %")
     yield "Slowest stage", _of(plans, lambda priced: duration(priced.load_s))
     yield "Memory at most", _of(plans, lambda priced: size(priced.fullest[1]))
-    yield "  of a device", _of(plans, lambda priced: percent(priced.fullest[1], priced.problem.cluster.hbm_bytes))
+    yield "  of a device", _of(plans, lambda priced: percent(priced.fullest[1], priced.capacity(priced.fullest[0])))
     for name, words in MEMORY.items():
         yield f"  {words.lower()}", _of(plans, lambda priced, name=name: _held(priced, name))  # type: ignore[misc]
     yield "Devices in use", _of(plans, lambda priced: count(priced.devices_used))

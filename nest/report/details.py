@@ -62,12 +62,11 @@ def load_table(priced: PricedPlan) -> Table:
 
 def memory_table(priced: PricedPlan) -> Table:
     """Return a row for each stage, or the fullest of several that are alike: what each of its devices holds."""
-    capacity = priced.problem.cluster.hbm_bytes
 
     def cells(at: int, names: Sequence[str]) -> list[str]:
         parts, total = priced.memory[at].as_dict(), priced.bytes(priced.memory[at].total)
         held = [size(priced.bytes(parts[name]), aligned=True) if parts[name] else "-" for name in names]
-        return [*held, size(total, aligned=True), percent(total, capacity)]
+        return [*held, size(total, aligned=True), percent(total, priced.capacity(at))]
 
     return _table(priced, MEMORY_NAMES, MemoryParts, ("Total", "Of device"), cells)
 
@@ -103,11 +102,10 @@ def _time(priced: PricedPlan, ticks: int) -> str:
     return duration(priced.seconds(ticks), aligned=True) if ticks else "-"
 
 
-def left_out_text(priced: PricedPlan) -> str:
-    """Say around which reserved devices a plan stands, and what it leaves out for them; nothing if nothing."""
-    ranges = priced.plan.line.left_out
-    if not ranges:
-        return ""
+def line_text(priced: PricedPlan) -> str:
+    """Say in which order a plan takes devices, where not in that of their numbers, and what it leaves out for which."""
+    left_out, order = (", ".join(number_range(first, end - 1) for first, end in each) for each in priced.plan.line)
     reserved = number_ranges(sorted(Filters(priced.problem).reserved))
-    out = ", ".join(number_range(first, end - 1) for first, end in ranges)
-    return f"stands around reserved {reserved}: leaves out {out}"
+    why = f"stands around reserved {reserved}: " if reserved else "takes whole blocks: "
+    said = [f"in the order {order}"] if order else []
+    return "; ".join([*said, f"{why}leaves out {left_out}"] if left_out else said)

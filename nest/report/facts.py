@@ -56,6 +56,8 @@ def problem_facts(problem: Problem) -> dict[str, object]:
             "devices": cluster.devices,
             "partial": cluster.partial,
             "hbm_bytes": cluster.hbm_bytes,
+            "class": cluster.own_class,
+            "classes": [asdict(each) for each in cluster.classes],
             "library": cluster.library,
             "technologies": list(cluster.technologies),
             "levels": [_level(level) for level in cluster.levels],

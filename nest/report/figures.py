@@ -133,9 +133,19 @@ class PricedPlan:
 
     @property
     def fullest(self) -> tuple[int, Number]:
-        """The first stage that needs the most memory, and how many bytes."""
-        sizes = self.evaluation.memory_bytes
-        return sizes.index(max(sizes)), max(sizes)
+        """The first stage that needs the most of its devices' memory, and how many bytes."""
+        shares = [each / self.capacity(at) for at, each in enumerate(self.evaluation.memory_bytes)]
+        fullest = shares.index(max(shares))
+        return fullest, self.evaluation.memory_bytes[fullest]
+
+    def capacity(self, at: int) -> Number:
+        """Return the memory of the devices of a stage, of several classes the least."""
+        return self.problem.cluster.hbm_bytes_of(self.evaluation.stages[at].classes)
+
+    def classes_text(self, at: int) -> str:
+        """Return the classes of devices on which a stage stands."""
+        on = self.evaluation.stages[at].classes
+        return ", ".join(name for name in self.problem.cluster.class_names if name in on)
 
     @property
     def devices_idle(self) -> int:

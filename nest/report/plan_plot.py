@@ -76,7 +76,8 @@ def _loads(axes: Axes, priced: PricedPlan) -> None:
 def _memory(axes: Axes, priced: PricedPlan) -> None:
     per_byte = priced.evaluation.scale.quanta_per_byte
     _stack(axes, [_scaled(each, 1 / per_byte / 2**30) for each in priced.memory], MEMORY)
-    axes.axvline(float(priced.problem.cluster.hbm_bytes) / 2**30, color="#ad2417", linewidth=1, label="device")
+    for at, limit in enumerate(sorted({float(priced.capacity(at)) for at in range(len(priced.memory))})):
+        axes.axvline(limit / 2**30, color="#ad2417", linewidth=1, label="_" if at else "device")
     _rows(axes)
     axes.set_xlabel("memory of a device (GiB)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, **_LEGEND)

@@ -67,7 +67,8 @@ def _layers(problem: Problem) -> Iterator[RenderableType]:
     yield ruled_table([*columns, *(Column(head, number=True) for head in heads)], rows)
     more = len(kinds) - _MOST_ROWS
     rest = f" Layers of {more} more kinds are not shown." if more > 0 else ""
-    yield f"Each layer, on one device, under {short_widths(variant)} (tensor x expert x context).{rest}"
+    of_class = f" of class {problem.cluster.own_class}" if problem.cluster.classes else ""
+    yield f"Each layer, on one device{of_class}, under {short_widths(variant)} (tensor x expert x context).{rest}"
 
 
 def _alike(layers: Iterable[Layer]) -> list[list[Layer]]:
@@ -139,7 +140,10 @@ def _cluster(problem: Problem) -> str:
     places = cluster.group_sizes[-1]
     missing = f", places for {count(places)}" if places > cluster.devices else ""
     library = "" if cluster.library == PLAIN_LIBRARY else f", collectives by {cluster.library}"
-    return f"{name}{counted(cluster.devices, 'device')} of {size(cluster.hbm_bytes)}{missing}{library}"
+    kinds = [(cluster.own_class, cluster.hbm_bytes), *((each.name, each.hbm_bytes) for each in cluster.classes)]
+    each = (f"{count(cluster.count_of(kind))} {kind} of {size(memory)}" for kind, memory in kinds)
+    held = f": {', '.join(each)}" if cluster.classes else f" of {size(cluster.hbm_bytes)}"
+    return f"{name}{counted(cluster.devices, 'device')}{held}{missing}{library}"
 
 
 def _choices(problem: Problem) -> str:

@@ -17,8 +17,7 @@ from functools import cache
 from itertools import accumulate
 from math import comb
 
-from nest.line import EVERY
-from nest.places import Shape, distinct_placings
+from nest.places import Shape, distinct_placings, lines
 from nest.problem import Choices, Problem, Variant
 from nest.technologies import affordable
 
@@ -58,8 +57,9 @@ def _plans(problem: Problem, variant: Variant) -> int:
 def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     """Count plans whose stages are all as wide, shard over replicas, and recompute: each in its way.
 
-    What places stages and replicas alike is one plan, under whichever arrangement.
+    What places stages and replicas alike on one line is one plan, under whichever arrangement.
     """
+    every = lines(problem.cluster, variant.width, ())
     layers, total = len(problem.graphs[variant]), 0
     if problem.unnested(variant):
         return 0
@@ -74,8 +74,11 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
             if choices.stages is None or stages in choices.stages:
                 shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
                 arrangements = problem.preset.arrangements
-                places = distinct_placings(arrangements, shape, EVERY, cluster.devices, cluster.group_sizes)
-                total += len(places) * cut[stages] * ways**stages
+                places = sum(
+                    len(distinct_placings(arrangements, shape, line, cluster.devices, cluster.group_sizes))
+                    for line in every
+                )
+                total += places * cut[stages] * ways**stages
     return total
 
 

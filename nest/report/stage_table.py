@@ -24,16 +24,23 @@ def stage_table(priced: PricedPlan) -> Table:
     """Return the table; the slowest stages carry an asterisk. What all stages share is `alike`, and has no column."""
     same = alike(priced)
     columns = [Column("Stage"), Column("Layers", folds=True), Column("Devices", number=True)]
+    columns += [Column("Class")] if priced.problem.cluster.classes else []
     columns += [Column("Tensor", number=True)] if priced.plan.uneven else []
     columns += [Column(name) for name in ("Recomp", "ZeRO") if name not in same]
     columns += [
         Column("Load", number=True),
-        Column(f"Memory ({size(priced.problem.cluster.hbm_bytes)})", number=True),
+        Column(memory_head(priced.problem), number=True),
         Column("To next"),
     ]
     rows = groups(priced)
     slowest = [at for at, group in enumerate(rows) if group.start in priced.slowest]
     return ruled_table(columns, [tuple(_cells(priced, group, same)) for group in rows], slowest)
+
+
+def memory_head(problem: Problem) -> str:
+    """Return the head of a column of memory: with that of a device where all have as much."""
+    sizes = {problem.cluster.hbm_bytes, *(each.hbm_bytes for each in problem.cluster.classes)}
+    return f"Memory ({size(problem.cluster.hbm_bytes)})" if len(sizes) == 1 else "Memory"
 
 
 def alike(priced: PricedPlan) -> dict[str, str]:
@@ -55,7 +62,7 @@ def groups(priced: PricedPlan) -> list[range]:
     def likeness(at: int) -> tuple[object, ...]:
         stage = priced.plan.stages[at]
         shape = len(stage.layers), stage.devices, stage.recompute, stage.recomputed, stage.sharding
-        return (*shape, priced.evaluation.stages[at].load, priced.boundaries[at : at + 1])
+        return (*shape, priced.evaluation.stages[at].load, priced.classes_text(at), priced.boundaries[at : at + 1])
 
     stages = range(len(priced.plan.stages))
     if len(stages) <= SEPARATE_ROWS:
@@ -77,6 +84,8 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     yield f"{names} ({len(stages[0].layers)})" if single else f"{names}, {len(stages[0].layers)} each"
     first_devices = [stage.first_device for stage in stages]
     yield number_range(min(first_devices), max(first_devices) + stages[0].devices - 1)
+    if priced.problem.cluster.classes:
+        yield priced.classes_text(group.start)
     if priced.plan.uneven:
         yield str(priced.plan.stage_variants[group.start].tensor)
     if "Recomp" not in same:
@@ -84,7 +93,7 @@ def _cells(priced: PricedPlan, group: range, same: dict[str, str]) -> Iterator[s
     if "ZeRO" not in same:
         yield sharding_text(priced.problem, priced.plan, stages[0])
     yield duration(priced.evaluation.loads_s[group.start], aligned=True)
-    most, capacity = max(priced.evaluation.memory_bytes[group.start : group.stop]), priced.problem.cluster.hbm_bytes
+    most, capacity = max(priced.evaluation.memory_bytes[group.start : group.stop]), priced.capacity(group.start)
     full = f"{bar(most, capacity, _BAR if same else _SHORT_BAR)} {percent(most, capacity):>4}"
     yield f"{'' if single else '≤ '}{size(most, aligned=True)} {full}"
     level = priced.boundaries[group.start : group.start + 1]

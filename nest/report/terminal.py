@@ -16,7 +16,7 @@ from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.report.details import SPENT_NAMES, left_out_text, load_table, memory_table, spent_text
+from nest.report.details import SPENT_NAMES, line_text, load_table, memory_table, spent_text
 from nest.report.figures import PricedPlan
 from nest.report.format import (
     count,
@@ -215,9 +215,10 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     summary.add("Plan", f"{plan_widths(plan)}, {stages}, {replicas}")
     summary.add("Plan", "; ".join(alike(priced).values()))
     summary.add("Devices", _devices(priced))
-    summary.add("Devices", left_out_text(priced))
+    summary.add("Devices", line_text(priced))
     summary.add("Network", technologies_text(problem.cluster, plan))
-    (at, most), capacity = priced.fullest, problem.cluster.hbm_bytes
+    at, most = priced.fullest
+    capacity = priced.capacity(at)
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
     summary.add("Binds", _binding(priced))
     return [*_tables(priced, shown), ""]

@@ -19,7 +19,7 @@ class Workload:
     tokens
         Of all sequences.
     peak_flops
-        FLOP/s of one device in the data type of the products.
+        FLOP/s of one device in the data type of the products; of several classes the mean over the cluster.
     dtype
         That type.
     """
@@ -35,7 +35,7 @@ class Workload:
         if run is None:
             return None
         flops = model_flops(run.model, run.global_batch, run.sequence)
-        return cls(flops, run.global_batch * run.sequence, run.hardware.device.peak(run.dtype), run.dtype)
+        return cls(flops, run.global_batch * run.sequence, run.hardware.peak(run.dtype), run.dtype)
 
     def flops_per_device(self, iteration_s: float, devices: int) -> float:
         """Return the FLOP/s of each of the devices that an iteration keeps busy."""

@@ -92,6 +92,7 @@ def _stages(priced: PricedPlan) -> list[dict[str, object]]:
             "sync_s": priced.seconds(stage.sync),
             "memory_bytes": memory_bytes,
             "boundary_level": level,
+            **({"classes": sorted(stage.classes)} if stage.classes else {}),
             "load_parts_s": {name: priced.seconds(ticks) for name, ticks in loads.as_dict().items()},
             "memory_parts_bytes": {name: priced.bytes(quanta) for name, quanta in held.as_dict().items()},
         }

@@ -93,8 +93,10 @@ class Given:
         Raises
         ------
         InvalidProblem
-            If the plan takes more devices than there are, or its setting does not fit the model.
+            If the plan takes more devices than there are, these are of several classes, or its setting does not fit
+            the model.
         """
+        self.hardware.require_one_class("an estimate")
         have = self.hardware.cluster.devices
         if self.devices > have:
             what = f"{self.devices}, and the cluster has {have}"

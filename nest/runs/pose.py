@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from nest.costing import LayerCost, layer_costs
 from nest.costing.pricing import Known
 from nest.graph import Again, Layer, LayerGraph, Recomputed
+from nest.hardware import Device
 from nest.presets import DEFAULT, SIMULATED
 from nest.problem import Problem, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
-from nest.runs.training import training_of
+from nest.runs.training import stepping, training_of
 from nest.runs.variants import LeftOut, Widths
 
 
@@ -52,9 +53,9 @@ class _Maker:
         self.widths = Widths(run, self.chain.stacks)
         kinds: tuple[Again, ...] = tuple(kind for kind in self.widths.recompute[0] if kind != "none")
         self.graphs = GraphMaker(run, self.chain, kinds)
-        self.cluster, self.training = run.hardware.cluster, training_of(run)
+        self.cluster, self.training = stepping(run), training_of(run)
         self._left: list[LeftOut] = []
-        self._known: Known = {}
+        self._known: dict[str, Known] = {}
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
@@ -77,7 +78,9 @@ class _Maker:
         shapes = list(self.widths.shapes())
         if not shapes:
             raise self.widths.none_left()
-        empty = {shape: LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ()) for shape in shapes}
+        none = (Layer(0, 0.0, 0.0, 0, 0),)
+        others = tuple((each.name, none) for each in self.cluster.classes)
+        empty = {shape: LayerGraph(none, (), others=others) for shape in shapes}
         probe = Problem("", empty, self.cluster, self.training, preset=DEFAULT)
         apart = {shape: pair for shape in shapes if (pair := probe.unnested(shape)) is not None}
         if len(apart) == len(shapes):
@@ -90,7 +93,7 @@ class _Maker:
         """Yield the variants of a shape, up to the microbatch of which no device can hold a layer."""
         for at, microbatch in enumerate(self.widths.microbatch[0]):
             variant = replace(shape, microbatch=microbatch)
-            graph = self.graphs.graph(self._costs_of(variant))
+            graph = self._graph(variant)
             if at and not self._fits(graph):
                 self._too_large.append(microbatch)
                 return
@@ -105,12 +108,22 @@ class _Maker:
 
     def _fits(self, graph: LayerGraph) -> bool:
         """Whether a device can hold the tensors of every layer, weights apart, whatever of it recomputes."""
-        room = self.cluster.hbm_bytes - self.training.overhead_bytes
+        sizes = [self.cluster.hbm_bytes, *(each.hbm_bytes for each in self.cluster.classes)]
+        room = max(sizes) - self.training.overhead_bytes
         ways: Iterator[list[Layer | Recomputed]] = ([layer, *layer.recomputed] for layer in graph.layers)
         return all(min(each.activation_bytes + each.working_bytes for each in way) <= room for way in ways)
 
-    def _costs_of(self, variant: Variant) -> list[LayerCost]:
+    def _graph(self, variant: Variant) -> LayerGraph:
+        """Return the layers of a variant, on each class of devices."""
+        hardware = self.run.hardware
+        graph = self.graphs.graph(self._costs_of(variant, hardware.device))
+        if not hardware.others:
+            return graph
+        named = zip(hardware.cluster.classes, hardware.others, strict=True)
+        others = ((each.name, self.graphs.graph(self._costs_of(variant, device)).layers) for each, device in named)
+        return replace(graph, others=tuple(others))
+
+    def _costs_of(self, variant: Variant, device: Device) -> list[LayerCost]:
         run = self.run
-        setting = of_whole_tensors(run.setting(variant))
-        costs = layer_costs(run.model, run.hardware.device, setting, run.profile, self._known)
-        return self.chain.flattened(costs)
+        setting, known = of_whole_tensors(run.setting(variant)), self._known.setdefault(device.name, {})
+        return self.chain.flattened(layer_costs(run.model, device, setting, run.profile, known))

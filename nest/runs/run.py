@@ -71,7 +71,10 @@ class Run:
         for name in ("sequence", "global_batch"):
             if getattr(self, name) < 1:
                 raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
-        room = self.hardware.cluster.hbm_bytes
+        cluster = self.hardware.cluster
+        if self.profile is not None:
+            self.hardware.require_one_class("a profile")
+        room = cluster.hbm_bytes_of(cluster.class_names)
         if not 0 <= self.reserve_bytes < room:
             remedy = f"give less than the {room} bytes of a device"
             raise InvalidProblem("reserve", f"{self.reserve_bytes} bytes", remedy)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
+from nest.cluster import Cluster
 from nest.costing import RECIPES, Framework, Recipe
 from nest.costing.efficiency import OVERLAP_TAX
 from nest.costing.recipe import step_s
@@ -58,6 +60,14 @@ def training_of(run: Trained) -> Training:
         step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
         overhead_bytes=run.reserve_bytes,
     )
+
+
+def stepping(run: Trained) -> Cluster:
+    """Return the cluster of a run, with what the optimizer's step takes on each further class of its devices."""
+    cluster, recipe = run.hardware.cluster, run.recipe
+    pairs = zip(cluster.classes, run.hardware.others, strict=True)
+    classes = (replace(each, step_s_per_byte=step_s(recipe, device) / recipe.weights) for each, device in pairs)
+    return replace(cluster, classes=tuple(classes)) if cluster.classes else cluster
 
 
 def _copies(recipe: Recipe) -> Copies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ class GroupedBand:
     def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> None:
         self.tables, self.depth, self.at, self.puts_off = tables, depth, ends, puts_off
         self._cut()
-        self.work, self.window = map(self.sums, (tables.work, tables.weight if puts_off else tables.backward))
+        self._rate()
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
         tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
         self._tied = np.where(has_table, 0, tied)
@@ -77,6 +78,24 @@ class GroupedBand:
         self._states: dict[tuple[Ranks, int], Ints] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
+
+        self._on: dict[frozenset[str], GroupedBand] = {}
+
+    def _rate(self) -> None:
+        """Set what depends on devices."""
+        beside = self.tables.weight if self.puts_off else self.tables.backward
+        self.work, self.window = map(self.sums, (self.tables.work, beside))
+
+    def on(self, classes: frozenset[str]) -> GroupedBand:
+        """Return the tables of the same stages on devices of some classes together."""
+        if not classes:
+            return self
+        if classes not in self._on:
+            made = copy(self)
+            made.tables, made._states = self.tables.on(classes), {}
+            made._rate()
+            self._on[classes] = made
+        return self._on[classes]
 
     def _cut(self) -> None:
         """Set which stages there are."""

@@ -58,7 +58,7 @@ def exchanged_anywhere(
         group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         nearest = _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
         sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), ranks, far, size))
-        step += size * tables.problem.training.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
+        step += size * tables.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
     sync *= tables.problem.preset.sync_factor
@@ -149,7 +149,7 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
         if scattering and all(way.zero in SCATTERING for way in ways):
             extra += min(int(tables.extra_of(shares, zero, own).sum()) for shares, zero in scattering)
         ranks = max(tables.ranks(way.together)[own] if way.zero else 1 for way in ways)
-        step += float(tables.bytes_of(whole)[0]) / ranks * tables.problem.training.step_s_per_byte
+        step += float(tables.bytes_of(whole)[0]) / ranks * tables.step_s_per_byte
     step *= tables.scale.time.ticks_per_s
     once, each = (_left(tables, np.array([float(ticks)])) for ticks in (sync, extra))
     return Exchanged(once, each, np.array([step]))

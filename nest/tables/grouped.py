@@ -8,11 +8,13 @@ how the ranks that hold copies of the stage's weights are spread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from nest.classes import across, fastest
 from nest.constraints import Filters
 from nest.cost.exchanges import (
     EACH_MICROBATCH,
@@ -35,6 +37,7 @@ from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.repeated import Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
+from nest.tables.speeds import Speeds, slowdown
 from nest.tables.sums import prefix
 from nest.units import Floats, Ints, Number, distinct, quanta
 
@@ -55,11 +58,14 @@ class Site(NamedTuple):
         Where its replicas are.
     ends
         Levels that join the first stage of a replica to the last, in all replicas.
+    classes
+        Of the devices in all its blocks; none where the cluster has one class.
     """
 
     pairs: tuple[Pair, ...]
     holders: Holders
     ends: tuple[int, ...]
+    classes: frozenset[str] = frozenset()
 
 
 class Ends(NamedTuple):
@@ -75,12 +81,14 @@ ANY = Ends()
 
 def lines_of(filters: Filters, variant: Variant) -> tuple[Line, ...]:
     """Return the lines of devices on which plans of a variant may be, the longest first."""
-    cluster = filters.problem.cluster
-    return lines(variant.width, cluster.devices, cluster.group_sizes, filters.reserved)
+    return lines(filters.problem.cluster, variant.width, filters.reserved)
 
 
 class GroupedTables:
     """Tables of one variant.
+
+    Where there are several classes of devices, times are the shortest of any class and memory is the most, so that all
+    that follows from them is a bound. What stages take on the devices under them is in the tables `on` their classes.
 
     Parameters
     ----------
@@ -105,12 +113,14 @@ class GroupedTables:
         Of devices on which plans may be, the longest first.
     devices, capacity
         How many devices a plan may use, and how many quanta a stage may take on each, side constraints included.
+    step_s_per_byte
+        Of the optimizer's step.
     """
 
     def __init__(self, problem: Problem, scale: Scale, variant: Variant, sharing: Sharing) -> None:
         self.problem, self.scale, self.variant, self.sharing = problem, scale, variant, sharing
         self.exchanges = sharing.exchanges
-        self.graph: LayerGraph = problem.graphs[variant]
+        self.graph: LayerGraph = fastest(problem.graphs[variant])
         self.layers, self.width = len(self.graph), variant.width
         layers, training = self.graph.layers, problem.training
         self.expert = self._quanta([layer.expert_parameter_bytes for layer in layers])
@@ -121,14 +131,45 @@ class GroupedTables:
         self.filters, self.copies = Filters(problem), training.held
         self.lines = lines_of(self.filters, variant)
         self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
-        room = quanta(self.filters.hbm_bytes, scale.quanta_per_byte)
-        self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, scale.quanta_per_byte)
-        self.microbatches = problem.microbatches(variant)
-        self.forward, self.backward = self._passes("forward"), self._passes("backward")
-        self.work, self.hidden = self.forward + self.backward, hidden_millionths(training)
-        self.kinds = problem.recomputes(variant)
-        self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
+        self.microbatches, self.kinds = problem.microbatches(variant), problem.recomputes(variant)
+        self.hidden = hidden_millionths(training)
         self._hops: dict[int, tuple[Ints, Ints]] = {}
+        self._on: dict[frozenset[str], GroupedTables] = {}
+        each = [frozenset({name}) for name in problem.cluster.class_names] or [frozenset[str]()]
+        self._rate(each)
+
+    def _rate(self, classes: Sequence[frozenset[str]]) -> None:
+        """Set what depends on devices: the times of the graph, and of some sets of classes the best memory and step."""
+        training, cluster, per_byte = self.problem.training, self.problem.cluster, self.scale.quanta_per_byte
+        room = max(quanta(self.filters.hbm_bytes_of(each), per_byte) for each in classes)
+        self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, per_byte)
+        self.step_s_per_byte = min(cluster.step_s_per_byte_of(each, training.step_s_per_byte) for each in classes)
+        self.forward, self.backward = self._passes("forward"), self._passes("backward")
+        self.work = self.forward + self.backward
+        self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
+
+    def on(self, classes: frozenset[str]) -> Self:
+        """Return the tables of stages on devices of some classes together; the same where there is one class."""
+        if not classes:
+            return self
+        if classes not in self._on:
+            made = copy(self)
+            made.__dict__.pop("weight", None)  # of the other times
+            made.graph = across(self.problem.graphs[self.variant], classes)
+            made._rate([classes])
+            self._on[classes] = made
+        return self._on[classes]  # type: ignore[return-value]
+
+    def slowdown(self, classes: frozenset[str]) -> float:
+        """Return how many times its shortest time every layer takes at least on devices of some classes."""
+        return slowdown(self.on(classes).work, self.work)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """How fast the blocks are, beside blocks of the fastest devices."""
+        cluster = self.problem.cluster
+        slow = {name: self.slowdown(frozenset({name})) for name in cluster.class_names}
+        return Speeds(cluster, self.width, slow)
 
     def _quanta(self, sizes: list[Number]) -> Ints:
         return np.array([quanta(size, self.scale.quanta_per_byte) for size in sizes], dtype=np.int64)
@@ -243,16 +284,18 @@ class GroupedTables:
         first, stride, line = np.array(placing.starts(stages), dtype=np.int64), placing.stride, placing.line
         counted = replicas if self.problem.preset.all_replicas else 1
         cluster = self.problem.cluster
-        base = stride * np.arange(counted, dtype=np.int64) if line.left_out else cluster.starts(counted, stride)
+        base = stride * np.arange(counted, dtype=np.int64) if line.shifts else cluster.starts(counted, stride)
         starts = line.devices(first[:, None] + base)
         between = cluster.spans(starts[:-1], starts[1:]).tolist()
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        places = first if line.left_out else self.sharing.alike(first, stride, replicas, self.width)
+        places = first if line.shifts else self.sharing.alike(first, stride, replicas, self.width)
         ends = tuple(sorted(set(cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
         held = (Holders(place, stride, replicas, line) for place in places.tolist())
-        return tuple(Site(seen, each, ends) for seen, each in zip(pairs, held, strict=True))
+        blocks = line.devices(first[:, None] + stride * np.arange(replicas if cluster.classes else 1, dtype=np.int64))
+        classes = (cluster.classes_in(each, self.width) for each in blocks)
+        return tuple(Site(seen, each, ends, on) for seen, each, on in zip(pairs, held, classes, strict=True))
 
     def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
         """Return how an arrangement places stages and replicas on each line, without what those before it do."""
@@ -268,7 +311,7 @@ class GroupedTables:
         """Return all that times depend on in some sites, alike where plans in different places take the same."""
         groups = {option.together for option in options}
         known = {
-            site: (site.pairs, site.ends, *(self.shares(site.holders, together) for together in groups))
+            site: (site.pairs, site.ends, site.classes, *(self.shares(site.holders, together) for together in groups))
             for site in set(sites)
         }
         return tuple(known[site] for site in sites)
@@ -353,7 +396,7 @@ class GroupedTables:
 
     def step(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:
         """Ticks of the optimizer's step of stages of so many quanta of weights."""
-        seconds = self.bytes_of(self.stepped_on(ranks, zero, dense, expert)) * self.problem.training.step_s_per_byte
+        seconds = self.bytes_of(self.stepped_on(ranks, zero, dense, expert)) * self.step_s_per_byte
         return self.scale.time.ticks_array(seconds)
 
     def stepped_on(self, ranks: Ranks, zero: int, dense: Ints, expert: Ints) -> Ints:

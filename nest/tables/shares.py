@@ -131,14 +131,14 @@ class Sharing:
 
     def _starts(self, line: Line, place: int, step: int, count: int) -> Ints:
         """Return where groups start that are a step apart, as far as their places within a period differ."""
-        if line.left_out:
+        if line.shifts:
             return place + step * np.arange(count, dtype=np.int64)
         starts: Ints = (self.cluster.starts(count, step) + place) % self.cluster.period
         return starts
 
     def _spreads(self, line: Line, members: Members, starts: Ints, step: int, count: int) -> tuple[Spread, ...]:
-        """Return how groups are spread, different ones only; around devices left out each is looked at by itself."""
-        if not line.left_out:
+        """Return how groups are spread, different ones only; where devices are shifted each is looked at by itself."""
+        if not line.shifts:
             return spreads(self.cluster, members, starts, step, count)
         inside, apart = members.apart * np.arange(members.ranks), step * np.arange(count, dtype=np.int64)
         blocks = line.devices(starts[:, None] + apart)

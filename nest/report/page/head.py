@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nest.certify import Finding
-from nest.report.details import left_out_text
+from nest.report.details import line_text
 from nest.report.format import count, counted, duration, percent, plan_widths, share, size
 from nest.report.page.bars import LOADS, SPENT, inline, meter, spent_rows, stacked
 from nest.report.page.facts import Reported
@@ -69,7 +69,8 @@ def _binding(report: Reported) -> Iterator[Html]:
     parts = priced.loads[at].as_dict()
     spent = [f"{inline(LOADS[name])} {duration(priced.seconds(ticks))}" for name, ticks in parts.items() if ticks]
     as_slow = f" and {counted(len(others), 'other')} as slow" if others else ""
-    (fullest, most), capacity = priced.fullest, priced.problem.cluster.hbm_bytes
+    fullest, most = priced.fullest
+    capacity = priced.capacity(fullest)
     left = f"{size(capacity - most)} left" if most <= capacity else f"{size(most - capacity)} too much"
     idle = priced.problem.cluster.devices - priced.devices_used
     facts = {
@@ -77,7 +78,7 @@ def _binding(report: Reported) -> Iterator[Html]:
         "Objective": terms_text(priced),
         "Memory": f"{left} on stage {fullest}, the fullest",
         "Devices": "all in use" if not idle else f"{counted(idle, 'device')} unused",
-        **({"Reserved": left_out_text(priced)} if priced.plan.line.left_out else {}),
+        **({"Line": line_text(priced)} if priced.plan.line.shifts else {}),
     }
     for name, text in facts.items():
         yield tag("dt", name)
@@ -129,7 +130,8 @@ def _tiles(report: Reported) -> Iterator[tuple[str, str, list[Child]]]:
     at, load = priced.slowest[0], duration(priced.load_s)
     others = f", with {counted(len(priced.slowest) - 1, 'other')}" if len(priced.slowest) > 1 else ""
     yield "Slowest stage", load, [f"stage {at}{others}, each microbatch"]
-    (fullest, most), capacity = priced.fullest, priced.problem.cluster.hbm_bytes
+    fullest, most = priced.fullest
+    capacity = priced.capacity(fullest)
     bar = meter(float(most), float(capacity), f"{percent(most, capacity)} of a device's memory")
     yield "Memory", percent(most, capacity), [f"{size(most)} of {size(capacity)}, stage {fullest}", bar]
     used, devices = priced.devices_used, priced.problem.cluster.devices

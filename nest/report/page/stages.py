@@ -18,7 +18,7 @@ def stages_section(report: Reported) -> Html:
     """Return bars of load and memory for each stage, or for several that are alike, and all figures as a table."""
     priced = report.priced
     rows = groups(priced)
-    capacity = size(priced.problem.cluster.hbm_bytes)
+    capacity = " or ".join(dict.fromkeys(size(priced.capacity(at)) for at in range(len(priced.plan.stages))))
     lead = (
         f"Load: what one microbatch keeps a stage busy with; the slowest sets the pace. "
         f"Memory: what each device holds of its {capacity}."
@@ -77,12 +77,12 @@ def _load(priced: PricedPlan, at: int, name: str) -> Html:
 
 
 def _memory(priced: PricedPlan, at: int, name: str) -> Html:
-    parts, capacity = priced.memory[at].as_dict(), priced.problem.cluster.hbm_bytes
+    parts, capacity = priced.memory[at].as_dict(), priced.capacity(at)
     held = {part: priced.bytes(quanta) for part, quanta in parts.items()}
     texts = {part: size(count) for part, count in held.items()}
     total = priced.bytes(priced.memory[at].total)
     label = f"Stage {name}, memory {size(total)} of {size(capacity)}: {_listed(MEMORY, texts, parts)}"
-    most = max(capacity, priced.fullest[1])
+    most = max(*(priced.capacity(each) for each in range(len(priced.memory))), *priced.evaluation.memory_bytes)
     limit = tag("i", class_="limit", style=f"left:{100 * capacity / most:.2f}%", aria_hidden="true")
     whole = priced.evaluation.scale.quanta_per_byte * most
     track = tag("div", stacked(parts, whole, MEMORY, texts, label=label), limit, class_="track")
@@ -98,6 +98,7 @@ def _place_table(priced: PricedPlan, rows: list[range]) -> Html:
     heads = ["Stage", "Layers", "Number", "Devices of replica 0", "Recomputes", "ZeRO", "To the next"]
     if priced.plan.uneven:
         heads.insert(4, "Tensor width")
+    heads += ["Class"] if priced.problem.cluster.classes else []
     return table(heads, map(list, _places(priced, rows)), caption="Layers and devices of each stage", numbers_from=9)
 
 
@@ -115,6 +116,7 @@ def _places(priced: PricedPlan, rows: list[range]) -> Iterator[list[Child]]:
             recompute_text(priced.problem, priced.plan, stages[0]),
             sharding_text(priced.problem, priced.plan, stages[0]),
             level_name(priced.problem.cluster, level[0]) if level else "-",
+            *([priced.classes_text(group.start)] if priced.problem.cluster.classes else []),
         ]
 
 
@@ -132,7 +134,7 @@ def _load_table(priced: PricedPlan, rows: list[range]) -> Html:
 
 
 def _memory_table(priced: PricedPlan, rows: list[range]) -> Html:
-    used, capacity = _used(priced.memory), priced.problem.cluster.hbm_bytes
+    used = _used(priced.memory)
     names = [name for name in MEMORY if used[name]]
     cells: list[list[Child]] = []
     for group in rows:
@@ -140,6 +142,6 @@ def _memory_table(priced: PricedPlan, rows: list[range]) -> Html:
         parts, total = priced.memory[fullest].as_dict(), priced.evaluation.memory_bytes[fullest]
         sizes = [size(priced.bytes(parts[name]), aligned=True) for name in names]
         numbers = number_range(group.start, group.stop - 1)
-        cells.append([numbers, *sizes, size(total, aligned=True), percent(total, capacity)])
+        cells.append([numbers, *sizes, size(total, aligned=True), percent(total, priced.capacity(fullest))])
     heads = ["Stage", *(MEMORY[name] for name in names), "Total", "Of the device"]
     return table(heads, cells, caption="What each device of a stage holds")
