@@ -289,7 +289,7 @@ class SumRows:
 
     def least_sum(self, most: int) -> Path | None:
         """Return the plan of the least sum of loads, each at most ``most`` ticks, None where there is none."""
-        tables = self.band(self.steps[0]).tables
+        tables = self._of(self.steps[0].holds).band.tables
         depth, row = min(self.depth, max(1, tables.deepest_within(most))), self._cuts(1).start()
         rows = [row]
         for position, step in enumerate(self.steps, start=1):
