@@ -272,6 +272,8 @@ class Problem:
             raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
         if "1f1b" not in self.choices.schedules:
             raise InvalidProblem(where, f"{what} without schedule 1f1b", "allow it: no other takes less time or memory")
+        if self.cluster.classes:
+            raise InvalidProblem(where, f"{what} on devices of several classes", "leave it out, or give one class")
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
             raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
         shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nest.breakdown import iteration_parts, load_parts, memory_parts
 from nest.certificate import check as claimed
-from nest.cluster import Cluster, Level
+from nest.cluster import Cluster, DeviceClass, Level
 from nest.constraints import EqualStages, MaxDevices
 from nest.dp.incumbent import Incumbent
 from nest.dp.uneven_outer import UnevenBounds, uneven_choices
@@ -132,7 +132,10 @@ def test_bad_settings(text: str) -> None:
 
 
 def test_refused_problems() -> None:
-    """Presets that place no such stages, models that branch, variants of different layers."""
+    """Presets that place no such stages, devices of several classes, models that branch, variants of other layers."""
+    mixed = replace(CLUSTER, own_class="new", classes=(DeviceClass("old", ((4, 8),), 10**9),))
+    with pytest.raises(InvalidProblem, match="classes"):
+        replace(problem(), cluster=mixed)
     with pytest.raises(InvalidProblem, match="preset 'paper'"):
         problem().with_preset(PAPER)
     branched = LayerGraph(model(1).layers, (Edge(0, 2, 1), Edge(1, 2, 1)))
