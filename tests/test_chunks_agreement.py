@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from math import prod
@@ -22,7 +23,7 @@ from nest.cost.schedules import Schedule, bubble, in_flight
 from nest.dp.agenda import Agenda
 from nest.dp.incumbent import Incumbent
 from nest.dp.interleaved import InterleavedBounds, InterleavedSearch
-from nest.dp.sum_outer import sum_choices
+from nest.dp.sum_outer import SumChoice, sum_choices, sum_ranges
 from nest.dp.watch import Watch
 from nest.errors import InvalidPlan, InvalidProblem, OutOfScope
 from nest.evaluate import evaluate, pipeline_of
@@ -120,14 +121,24 @@ def test_bounds(seed: int) -> None:
     problem = chunked_problem(seed)
     for tables in Tables.of(problem).grouped:
         for number in Agenda(Tables.of(problem), Watch(None, None, Incumbent())).chunks(tables.variant):
-            for choices in sum_choices(InterleavedBounds(tables, number)):
-                for row in range(len(choices)):
-                    search = InterleavedSearch(tables, Watch(None, None, Incumbent()), number)
-                    for at, prepared in enumerate(search.prepare(choices[row])):
-                        alone = Incumbent()
-                        search = InterleavedSearch(tables, Watch(None, None, alone), number)
-                        list(search.prepare(choices[row]))[at].settle()
-                        assert not alone.found or max(int(choices.bounds[row]), prepared.bound) <= alone.objective
+            for choice, bound in _bounded(InterleavedBounds(tables, number)):
+                search = InterleavedSearch(tables, Watch(None, None, Incumbent()), number)
+                for at, prepared in enumerate(search.prepare(choice)):
+                    alone = Incumbent()
+                    search = InterleavedSearch(tables, Watch(None, None, alone), number)
+                    list(search.prepare(choice))[at].settle()
+                    assert not alone.found or max(bound, prepared.bound) <= alone.objective
+
+
+def _bounded(bounds: InterleavedBounds) -> Iterator[tuple[SumChoice, int]]:
+    """Yield each outer choice with the larger of its bounds, alone and among others."""
+    for ranges in sum_ranges(bounds):
+        for row in range(len(ranges)):
+            choices = sum_choices(bounds, ranges[row])
+            for at in range(len(choices)):
+                single = choices[at].single
+                assert single is not None
+                yield single, max(int(ranges.bounds[row]), int(choices.bounds[at]))
 
 
 @pytest.mark.parametrize("seed", range(40))

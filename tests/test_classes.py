@@ -20,7 +20,7 @@ from nest.classes import across, fastest, slowest
 from nest.cluster import Cluster, DeviceClass, Level
 from nest.constraints import MemoryHeadroom, Pin, ReservedDevices, WithinLevel
 from nest.dp.incumbent import Incumbent
-from nest.dp.sum_outer import SumBounds, SumChoices, least_of_variant, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoices, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
 from nest.errors import InvalidProblem, OutOfScope
@@ -143,14 +143,18 @@ def test_bounds_are_below_the_optimum(seed: int) -> None:
     problem = mixed(seed, LARGER)
     tables = Tables.of(problem)
     for each in tables.grouped:
-        for choices in sum_choices(SumSearch(each, Watch(None, None, Incumbent())).bounds):
-            for row in range(0, len(choices), 1 + len(choices) // 8):
-                _bounds_hold(tables, each, choices, row)
+        bounds = SumBounds(each)
+        for ranges in sum_ranges(bounds):
+            for row in range(0, len(ranges), 1 + len(ranges) // 8):
+                choices = sum_choices(bounds, ranges[row])
+                for at in range(0, len(choices), 1 + len(choices) // 3):
+                    _bounds_hold(tables, each, choices, at)
 
 
 def _bounds_hold(all_tables: Tables, tables: GroupedTables, choices: SumChoices, row: int) -> None:
-    alone = Incumbent()
-    for each in SumSearch(tables, Watch(None, None, Incumbent())).prepare(choices[row]):
+    alone, choice = Incumbent(), choices[row].single
+    assert choice is not None
+    for each in SumSearch(tables, Watch(None, None, Incumbent())).prepare(choice):
         own = Incumbent()
         replace(each, engine=SumSearch(tables, Watch(None, None, own))).settle()
         assert not own.found or each.bound <= own.objective
@@ -175,8 +179,10 @@ def test_classes_in_turns(stages: int, replicas: int) -> None:
     problem = Problem("turns", {ONE: graph}, cluster, Training(2 * replicas), wanted, DEFAULT)
     check(problem)
     tables = Tables.of(problem)
-    for choices in sum_choices(SumSearch(tables.grouped[0], Watch(None, None, Incumbent())).bounds):
-        _bounds_hold(tables, tables.grouped[0], choices, 0)
+    bounds = SumBounds(tables.grouped[0])
+    for ranges in sum_ranges(bounds):
+        for row in range(len(ranges)):
+            _bounds_hold(tables, tables.grouped[0], sum_choices(bounds, ranges[row]), 0)
 
 
 def chain(slow_s: float, fast_s: float, layers: int = 6) -> LayerGraph:
@@ -333,7 +339,7 @@ def test_bad_problems() -> None:
         posed(graph, replace(cluster, classes=(), own_class=""))
     with pytest.raises(InvalidProblem, match="under preset 'paper'"):
         posed(graph, cluster).with_preset(PAPER)
-    with pytest.raises(InvalidProblem, match="leave it out: there all stages have one tensor width"):
+    with pytest.raises(InvalidProblem, match="leave it out, or give one class"):
         posed(graph, cluster, stage_tensor=frozenset({1, 2}))
     larger = tuple(replace(layer, parameter_bytes=1) for layer in graph.layers)
     with pytest.raises(InvalidProblem, match="layer 0 on class 'fast' differs in more than times"):

@@ -17,7 +17,7 @@ from nest.cost.exchanges import Exchanges, axis_group, axis_starts
 from nest.cost.groups import spread
 from nest.cost.scale import scale_of
 from nest.dp.incumbent import Incumbent
-from nest.dp.sum_outer import SumBounds, SumChoice, least_of_variant, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoice, SumRange, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
 from nest.errors import InvalidProblem
@@ -29,6 +29,7 @@ from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import GroupedTables, Tables
+from nest.tables.exchanged import exchanged_anywhere, exchanged_at
 from nest.units import EXACT_LIMIT, NEVER, RELATIVE_ERROR
 
 NARROW = Variant(1)
@@ -42,20 +43,82 @@ def test_bounds_are_below_the_optimum(seed: int) -> None:
     problem = random_problem(seed, WIDE)
     table = Tables.of(problem)
     for tables in table.grouped:
-        for choices in sum_choices(SumSearch(tables, Watch(None, None, Incumbent())).bounds):
-            for row in range(0, len(choices), 1 + len(choices) // 12):
-                alone = Incumbent()
-                placed = list(SumSearch(tables, Watch(None, None, alone)).prepare(choices[row]))
-                for each in placed:
-                    own = Incumbent()
-                    replace(each, engine=SumSearch(tables, Watch(None, None, own))).settle()
-                    assert not own.found or each.bound <= own.objective
-                    each.settle()
-                if alone.found:
-                    assert choices.bounds[row] <= alone.objective
-                    assert least_of_variant(table, tables.variant) <= alone.objective
-                    for rival in (NEVER, alone.objective + 1):
-                        assert SumBounds(tables).filled(choices[row], rival) <= alone.objective
+        bounds, found = SumBounds(tables), list(single_choices(tables))
+        for of_range, within, of_single, choice in found[:: 1 + len(found) // 25]:
+            alone = Incumbent()
+            for each in SumSearch(tables, Watch(None, None, alone)).prepare(choice):
+                own = Incumbent()
+                replace(each, engine=SumSearch(tables, Watch(None, None, own))).settle()
+                assert not own.found or each.bound <= own.objective
+                each.settle()
+            if alone.found:
+                assert of_range <= alone.objective
+                assert of_single <= alone.objective
+                assert least_of_variant(table, tables.variant) <= alone.objective
+                for rival in (NEVER, alone.objective + 1):
+                    assert bounds.filled(within, rival) <= alone.objective
+                    assert SumBounds(tables).filled(alone_in(choice), rival) <= alone.objective
+
+
+def alone_in(choice: SumChoice) -> SumRange:
+    """Return a range of a single outer choice."""
+    return SumRange(choice.stages, choice.replicas, choice.replicas, choice.arrangement, choice.further)
+
+
+def single_choices(tables: GroupedTables) -> Iterator[tuple[int, SumRange, int, SumChoice]]:
+    """Yield each range of outer choices and each choice in it, both behind their bounds."""
+    bounds = SumBounds(tables)
+    for ranges in sum_ranges(bounds):
+        for row in range(len(ranges)):
+            choices = sum_choices(bounds, ranges[row])
+            for at in range(len(choices)):
+                choice = choices[at].single
+                assert choice is not None
+                yield int(ranges.bounds[row]), ranges[row], int(choices.bounds[at]), choice
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ranges_hold_every_choice_once(seed: int) -> None:
+    """What devices, choices and memory leave of all numbers of stages and replicas, counted one by one."""
+    for tables in Tables.of(random_problem(seed, WIDE)).grouped:
+        bounds, choices, blocks = SumBounds(tables), tables.problem.choices, tables.devices // tables.width
+        expected = set()
+        for replicas in range(1, min(blocks, tables.microbatches) + 1):
+            sharing = tables.most_sharing(np.array([replicas]))
+            fewest = int(bounds.fewest_stages(np.array([replicas]), sharing)[0])
+            for stages in range(fewest, min(tables.layers, blocks // replicas) + 1):
+                if replicas in (choices.replicas or {replicas}) and stages in (choices.stages or {stages}):
+                    expected.add((stages, replicas))
+        found = [each for *_, each in single_choices(tables)]
+        for arrangement in DEFAULT.arrangements:
+            pairs = [(each.stages, each.replicas) for each in found if each.arrangement == arrangement]
+            outermost = 0 if arrangement == "stage-major" else 1
+            least = 1 if arrangement == DEFAULT.arrangements[0] else 2
+            assert sorted(pairs) == sorted(pair for pair in expected if pair[outermost] >= least)
+        for choice in found:
+            assert choice.further == -(-tables.microbatches // choice.replicas) - 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exchanges_anywhere_are_no_more_than_at_any_place(seed: int) -> None:
+    """What holders exchange once per iteration at least, of one choice and of its range, in each of its places."""
+    problem = random_problem(seed, WIDE)
+    for tables in Tables.of(problem).grouped:
+        for _, within, _, choice in list(single_choices(tables))[::3]:
+            options = tables.options(choice.replicas, choice.stages)
+            if not options:
+                continue
+            types = tuple({option.zero for option in options})
+            stages, by_stage = np.array([choice.stages]), choice.arrangement == "stage-major"
+            ends = [(choice.replicas, choice.replicas), (within.fewest, within.most)]
+            least = [
+                float(exchanged_anywhere(tables, pair, stages, types, by_stage=by_stage).sync[0])
+                for pair in ((np.array([low]), np.array([high])) for low, high in ends)
+            ]
+            for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+                holders = {site.holders for site in tables.sites(choice.stages, choice.replicas, placing)}
+                taken = float(exchanged_at(tables, holders, options).sync[0])
+                assert max(least) * (1 - 1e-12) <= taken + 8
 
 
 def cut_problem(seed: int) -> Problem:
@@ -114,15 +177,15 @@ def test_settled_alone_or_with_something_to_beat(seed: int) -> None:
     """An outer choice has the same best plan whatever was found before, and none that is not better."""
     tables = Tables.of(random_problem(seed, WIDE)).grouped
     for each in tables[:1]:
-        choices = sum_choices(SumSearch(each, Watch(None, None, Incumbent())).bounds)[0]
-        for row in range(0, len(choices), 1 + len(choices) // 5):
+        choices = [choice for *_, choice in single_choices(each)]
+        for choice in choices[:: 1 + len(choices) // 5]:
             alone = Incumbent()
-            settle(each, alone, choices[row])
+            settle(each, alone, choice)
             if not alone.found:
                 continue
             for value, found in ((alone.objective + 1, True), (alone.objective, False)):
                 rival = Incumbent(value)
-                settle(each, rival, choices[row])
+                settle(each, rival, choice)
                 assert rival.found is found
                 assert not found or rival.objective == alone.objective
 

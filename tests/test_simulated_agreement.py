@@ -13,7 +13,7 @@ from random_problems import show_plan, show_problem
 
 from nest.cost.schedules import Schedule
 from nest.dp.simulated_outer import SimulatedBounds
-from nest.dp.sum_outer import sum_choices
+from nest.dp.sum_outer import sum_choices, sum_ranges
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.pipeline import simulate
@@ -91,15 +91,18 @@ def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
     tables = Tables.of(problem)
     for variant in tables.fitting:
         bounds = SimulatedBounds(tables.of_variant(variant), schedule)
-        for choices in sum_choices(bounds):
-            for at in range(len(choices)):
-                choice = choices[at]
+        for ranges in sum_ranges(bounds):
+            within = [sum_choices(bounds, ranges[row]) for row in range(len(ranges))]
+            for row, choices, at in ((row, each, at) for row, each in enumerate(within) for at in range(len(each))):
+                choice = choices[at].single
+                assert choice is not None
                 key = variant, choice.stages, choice.replicas, choice.arrangement
                 for verdict, plan in judged:
                     if verdict.legal and key == (plan.variant, len(plan.stages), plan.replicas, plan.arrangement):
                         assert verdict.objective_ticks is not None
-                        first = int(choices.bounds[at])
-                        filled = bounds.filled(choice, verdict.objective_ticks + 1)
+                        first = max(int(ranges.bounds[row]), int(choices.bounds[at]))
+                        beaten = verdict.objective_ticks + 1
+                        filled = max(bounds.filled(each, beaten) for each in (ranges[row], choices[at]))
                         own, shape = tables.of_variant(variant), (choice.stages, choice.replicas)
                         placings = own.placings(*shape, choice.arrangement)
                         sites = [own.sites(*shape, each) for each in placings]

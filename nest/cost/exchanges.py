@@ -252,15 +252,20 @@ class Exchanges:
         bytes over its own link, for an all-reduce all of them: whatever the algorithm, for sums.
         """
         groups = np.array(self.cluster.group_sizes, dtype=np.int64)
-        speeds = [
-            bandwidth * max(traits.kind.efficiency(use) for use in Use)
-            for bandwidth, traits in zip(self.network.group_bandwidths, self.network.traits, strict=True)
-        ]
-        best = np.maximum.accumulate(np.array(speeds)[::-1])[::-1]  # of a level and those outside it
+        best = np.maximum.accumulate(self.best_speeds[::-1])[::-1]  # of a level and those outside it
         level = np.minimum(np.searchsorted(groups, apart, side="right"), len(groups) - 1)
         share = 1.0 if kind == "all-reduce" else (count - 1) / count
         rate: Floats = share / best[level]
         return rate
+
+    @cached_property
+    def best_speeds(self) -> Floats:
+        """Bytes/s that a device gets at most through each level."""
+        speeds = [
+            bandwidth * max(traits.kind.efficiency(use) for use in Use)
+            for bandwidth, traits in zip(self.network.group_bandwidths, self.network.traits, strict=True)
+        ]
+        return np.array(speeds)
 
     def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
         """Return a time that no group of so many devices exceeds, wherever they are among ``within`` neighbours.

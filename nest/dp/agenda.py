@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from nest.dp.interleaved import InterleavedSearch
-from nest.dp.sum_outer import SumChoice, SumChoices, least_of_variant, sum_choices
+from nest.dp.sum_outer import SumChoice, SumChoices, SumRange, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.presets import ScheduleName
@@ -97,9 +98,12 @@ class Agenda:
 
     def _open(self, variant: Variant, schedule: ScheduleName, chunks: int, _: int) -> None:
         engine = self.engine(variant, schedule, chunks)
-        for choices in sum_choices(engine.bounds):
-            self.watch.total += len(choices)
-            self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
+        for ranges in sum_ranges(engine.bounds):
+            self.watch.total += int(ranges.sizes.sum())
+            self._begin(engine, ranges)
+
+    def _begin(self, engine: SumSearch, choices: SumChoices) -> None:
+        self._next(engine, choices, np.argsort(choices.bounds, kind="stable"), 0)
 
     def _next(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int) -> None:
         if turn < len(order):
@@ -108,11 +112,17 @@ class Agenda:
 
     def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
         self._next(engine, choices, order, turn + 1)
-        choice = choices[int(order[turn])]
-        self.watch.settled += 1
-        bound = max(bound, engine.bounds.filled(choice, self.watch.incumbent.objective))
-        if bound < self.watch.incumbent.objective:
-            self.add(bound, partial(self.prepare, engine, choice))
+        row = int(order[turn])
+        chosen, best = choices[row], self.watch.incumbent.objective
+        bound, single = max(bound, engine.bounds.filled(chosen, best)), chosen.single
+        if bound >= best or single:
+            self.watch.settled += int(choices.sizes[row])
+        if bound < best:
+            self.add(bound, partial(self.prepare, engine, single) if single else partial(self._split, engine, chosen))
+
+    def _split(self, engine: SumSearch, chosen: SumRange, bound: int) -> None:
+        choices = sum_choices(engine.bounds, chosen)
+        self._begin(engine, replace(choices, bounds=np.maximum(choices.bounds, bound)))
 
 
 def _settled(prepared: Prepared, _: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.dp.sum_filling import LooseFilling
-from nest.dp.sum_outer import SumBounds, SumChoice
+from nest.dp.sum_outer import SumBounds, SumChoice, SumRange
 from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
@@ -82,9 +82,10 @@ class InterleavedBounds(SumBounds):
             self._heaviest[stages] = int(parts.reshape(-1, stages).sum(axis=0).max())
         return self._heaviest[stages]
 
-    def filled(self, choice: SumChoice, better_than: int) -> int:  # noqa: ARG002 - a hook
-        """Return no bound: the cut is settled, and what stages hold is looked at once."""
-        return 0
+    def filled(self, choice: SumRange, better_than: int) -> int:  # noqa: ARG002 - a hook
+        """Return no bound where there is a way to shard: the cut is settled, and what stages hold is looked at once."""
+        single = choice.single
+        return 0 if single is None or self.tables.options(single.replicas, single.stages) else NEVER
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:  # noqa: ARG002 - a hook
         """Return the bound of one choice, from the places of its stages."""

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from nest.dp.sum_outer import SumBounds, SumChoice, sum_choices
+from nest.dp.sum_outer import SumBounds, SumChoice, SumRange, least_bound
 from nest.presets import ScheduleName
 from nest.tables import GroupedTables, Tables
 from nest.tables.exchanged import PLAIN, Exchanged
@@ -150,19 +150,19 @@ class SimulatedBounds(SumBounds):
         least: Ints = np.clip(np.floor(bound * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
 
-    def filled(self, choice: SumChoice, better_than: int) -> int:
-        """Return the bound of one choice by what its stages hold; it may be less where none is better."""
+    def filled(self, chosen: SumRange, better_than: int) -> int:
+        """Return the bound of some choices by what their stages hold; it may be less where none is better."""
         if self.schedule == "gpipe":
-            return super().filled(choice, better_than)
+            return super().filled(chosen, better_than)
         total = 0 if self.schedule == "zb-h1" else self.total
         if total >= better_than:
             return better_than
-        most = min((better_than - 1) // (choice.further + 1), LONGEST)
-        key = choice.stages, choice.replicas
+        most = min((better_than - 1) // (chosen.further + 1), LONGEST)
+        key = chosen.stages, chosen.fewest, chosen.most
         if self._slowest.get(key, 0) <= most:
-            self._slowest[key] = self.slowest(choice, most)
+            self._slowest[key] = self.slowest(chosen, most)
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else max(total, (choice.further + 1) * slowest)
+        return NEVER if slowest > LONGEST else max(total, (chosen.further + 1) * slowest)
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
@@ -170,7 +170,7 @@ class SimulatedBounds(SumBounds):
             return super().refined(choice, sites, better_than)
         hops, exchanged, types = self.at_sites(choice, sites)
         counts = np.array([choice.stages]), np.array([choice.further])
-        slowest = self._slowest.get((choice.stages, choice.replicas), 0)
+        slowest = self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0)
         return max(int(self.objective(*counts, hops, exchanged, types)[0]), (choice.further + 1) * slowest)
 
 
@@ -190,6 +190,7 @@ class _Uncut(SimulatedBounds):
 
 def least_played_of_any_cut(tables: Tables) -> int:
     """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
-    pairs = product(tables.fitting, sorted(tables.problem.choices.schedules))
-    choices = (each for variant, name in pairs for each in sum_choices(_Uncut(tables.uncut(variant), name)))
-    return min((int(each.bounds.min(initial=NEVER)) for each in choices), default=NEVER)
+    least = NEVER
+    for variant, name in product(tables.fitting, sorted(tables.problem.choices.schedules)):
+        least = least_bound(_Uncut(tables.uncut(variant), name), least)
+    return least

@@ -91,12 +91,11 @@ class _Way(NamedTuple):
 
 def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     """Return the stages in one place that fit the memory and take at most so many ticks for a microbatch."""
-    band, sums = rows.band, _sums(rows.band, step.site.pairs)
-    admitted = rows.masks.at(step.role, step.start, rows.placing.stride, rows.placing.line)
-    allowed = band.valid if admitted is None else band.valid & admitted
-    allowed = allowed & (sums.both <= most)
+    band = rows.band(step)
+    sums = _sums(band, step.site.pairs)
+    allowed = rows.admitted(step) & (sums.both <= most)
     found, ends = list[_Way](), band.ends(step.site.ends)
-    for way in rows.ways(step.site):
+    for way in rows.ways(step.site, step.holds):
         own, again = band.own(way), band.recomputation(way, step.flying, allowed)
         forward, weight = sums.forward + band.gathered(way), sums.weight + band.late(way)
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
@@ -140,8 +139,8 @@ def passes_of(rows: SumRows, path: Path) -> Played:
     """Return the ticks of the passes of each stage of a plan, as rows of one pipeline."""
     found = []
     for step, stage in zip(reversed(rows.steps), path.stages, strict=True):
-        band, stages = rows.band, rows.stage(step)
-        way: ShardedWay = rows.ways(step.site)[int(stages.option[stage])]
+        band, stages = rows.band(step), rows.stage(step)
+        way: ShardedWay = rows.ways(step.site, step.holds)[int(stages.option[stage])]
         sums, load = _sums(band, step.site.pairs), stages.load[stage]
         forward, weight = (sums.forward + band.gathered(way))[stage], (sums.weight + band.late(way))[stage]
         found.append((forward, load - forward, weight))
@@ -151,5 +150,5 @@ def passes_of(rows: SumRows, path: Path) -> Played:
 
 def way_of(rows: SumRows, step: Step, stages: Stages, at: int) -> Way:
     """Return how one of the stages in a place shards and recomputes."""
-    option = rows.ways(step.site)[int(stages.option[at])].option
+    option = rows.ways(step.site, step.holds)[int(stages.option[at])].option
     return Way(option, int(stages.kind[at]), int(stages.count[at]))

@@ -41,10 +41,10 @@ class Cuts(Protocol):
 
 
 class RunCuts:
-    """Cuts of a chain: the numbers of layers before them. Tables have a row of stages for each."""
+    """Cuts of a chain: the numbers of layers before them. Tables have a row of stages for each, or for the first."""
 
     def __init__(self, band: GroupedBand) -> None:
-        self.layers, self.depth = band.tables.layers, band.depth
+        self.layers, self.depth, self.at = band.tables.layers, band.depth, band.at
 
     def start(self) -> Ints:
         """Return the row without stages, with room behind it for runs that end beyond the model."""
@@ -54,15 +54,17 @@ class RunCuts:
 
     def begins(self, before: int, behind: int) -> slice:
         """Return the cuts with at least so many layers before them, and so many behind."""
-        return slice(before, self.layers - behind + 1)
+        return slice(before, 1 if self.at.opens else self.layers - behind + 1)
 
     def stages(self, begins: slice, depth: int) -> Entries:
         """Return the stages that begin there, of at most so many layers."""
-        return begins, slice(min(depth, self.depth))
+        return begins, slice(1 if self.at.closes else min(depth, self.depth))
 
     def beyond(self, row: Ints, entries: Entries) -> Ints:
         """Return the value of a row where each of these stages ends."""
         begins, columns = entries
+        if self.at.closes:
+            return row[self.layers :][:1, None]
         found: Ints = windows(row, (self.layers, columns.stop))[begins]
         return found
 
@@ -73,7 +75,7 @@ class RunCuts:
 
     def stage(self, begin: int, column: int) -> tuple[int, Entries]:
         """Return where a stage ends, and its place in tables."""
-        return begin + 1 + column, (begin, column)
+        return self.layers if self.at.closes else begin + 1 + column, (begin, column)
 
 
 class DownsetCuts:

@@ -52,14 +52,14 @@ class Filling:
 
     def __init__(self, tables: GroupedTables) -> None:
         self.tables = tables
-        self._filled: dict[tuple[int, tuple[Option, ...]], _Filled] = {}
+        self._filled: dict[tuple[int, int, bool], _Filled] = {}
 
-    def within(self, replicas: int, stages: int) -> _Filled:
-        """Return the stages of so many replicas, each with as many as these."""
-        options = self.tables.options(replicas, stages)
-        if (replicas, options) not in self._filled:
-            self._filled[replicas, options] = _Filled(self, replicas, options)
-        return self._filled[replicas, options]
+    def within(self, fewest: int, most: int, stages: int) -> _Filled:
+        """Return the stages of so many replicas, with equally many microbatches and as many stages each."""
+        key = fewest, most, stages > 1
+        if key not in self._filled:
+            self._filled[key] = _Filled(self, fewest, _options(self.tables, fewest, most, stages))
+        return self._filled[key]
 
     @cached_property
     def work(self) -> Ints:
@@ -207,6 +207,25 @@ class _Filled:
 
 SIZES = (1, 2, 8, 2**62)
 """Groups of replicas that share weights are taken together from each of these sizes to the next."""
+
+
+def _options(tables: GroupedTables, fewest: int, most: int, stages: int) -> tuple[Option, ...]:
+    """Return ways to shard among which are the extremes of all ways of so many replicas.
+
+    Where groups may be of any size, those that any number of replicas may have: the first and the last from each of
+    `SIZES` to the next.
+    """
+    if fewest == most:
+        return tables.options(fewest, stages)
+    choices, alone = tables.problem.choices, tables.ranks(1).dense > 1
+    if choices.zero_degree is None and choices.hybrid and choices.zero != {0}:
+        sizes = {most, *(size for edge in SIZES[1:-1] for size in (edge, edge - 1))}
+        groups = {size for size in sizes if size <= most and (size > 1 or alone)}
+    else:
+        groups = {
+            size for each in range(fewest, most + 1) for size in tables.problem.shard_groups(tables.variant, each)
+        }
+    return tables.options_of(fewest, stages, sorted(groups, reverse=True))
 
 
 def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:

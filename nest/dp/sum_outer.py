@@ -1,7 +1,8 @@
 """Outer choices under the objective `sum`, and lower bounds of what they can reach.
 
 A first bound is made for all choices at once, from how near to each other the members of their groups may be; a second
-one for a single choice, from the places of its stages. Both are admissible.
+one for a single choice, from the places of its stages. Both are admissible. Numbers of replicas that leave each as many
+microbatches are looked at together at first: there are many of them, and what they differ in seldom matters.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
 from nest.dp.sum_filling import Filling, LooseFilling, all_filled
 from nest.presets import Arrangement
-from nest.problem import Variant, exchanging_type
+from nest.problem import Allowed, Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
@@ -43,11 +44,48 @@ class SumChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class SumRange:
+    """Outer choices of one variant that differ in their numbers of replicas only, and leave each as many microbatches.
+
+    Attributes
+    ----------
+    fewest, most
+        Replicas; those between them that choices and side constraints leave belong to it as well.
+    further
+        Microbatches of a replica but one.
+    """
+
+    stages: int
+    fewest: int
+    most: int
+    arrangement: Arrangement
+    further: int
+
+    @property
+    def single(self) -> SumChoice | None:
+        """The outer choice, if there is only one."""
+        alone = self.fewest == self.most
+        return SumChoice(self.stages, self.fewest, self.arrangement, self.further) if alone else None
+
+
+@dataclass(frozen=True, slots=True)
 class SumChoices:
-    """Outer choices of one variant in arrays of equal length; ``bounds`` are of the objective, in ticks."""
+    """Ranges of outer choices of one variant in arrays of equal length.
+
+    Attributes
+    ----------
+    stages, fewest, most
+        As of `SumRange`.
+    sizes
+        How many outer choices each has.
+    bounds
+        Of the objective, in ticks.
+    """
 
     stages: Ints
-    replicas: Ints
+    fewest: Ints
+    most: Ints
+    sizes: Ints
     arrangement: Arrangement
     further: Ints
     bounds: Ints
@@ -55,8 +93,9 @@ class SumChoices:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def __getitem__(self, row: int) -> SumChoice:
-        return SumChoice(int(self.stages[row]), int(self.replicas[row]), self.arrangement, int(self.further[row]))
+    def __getitem__(self, row: int) -> SumRange:
+        stages, fewest, most, further = (int(each[row]) for each in (self.stages, self.fewest, self.most, self.further))
+        return SumRange(stages, fewest, most, self.arrangement, further)
 
 
 class SumBounds:
@@ -72,7 +111,8 @@ class SumBounds:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
         self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
-        self._slowest: dict[tuple[int, int], int] = {}
+        self._slowest: dict[tuple[int, int, int], int] = {}
+        self._fewest: dict[int, Ints] = {}
         self._fillings: dict[frozenset[str], Filling] = {}
         self._slowdowns: dict[frozenset[str], float] = {}
         self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
@@ -106,9 +146,10 @@ class SumBounds:
             least = np.maximum(least, -(-heavy // stages) * threshold)
         return least
 
-    def slowest(self, choice: SumChoice, most: int) -> int:
+    def slowest(self, chosen: SumRange, most: int) -> int:
         """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``."""
-        filled, stages = self.filling.within(choice.replicas, choice.stages), choice.stages
+        stages = chosen.stages
+        filled = self.filling.within(chosen.fewest, chosen.most, stages)
         if filled.fewest(most, stages) > stages:
             return most + 1
         low, high = max(int(self.crowded[stages]), -(-self.total // stages)) - 1, most
@@ -149,17 +190,17 @@ class SumBounds:
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
 
-    def filled(self, choice: SumChoice, better_than: int) -> int:
-        """Return the bound of one choice by what its stages hold; it may be less where none is better."""
+    def filled(self, chosen: SumRange, better_than: int) -> int:
+        """Return the bound of some choices by what their stages hold; it may be less where none is better."""
         room = better_than - 1 - self.total
-        most = min(room // choice.further if choice.further else LONGEST, LONGEST)
+        most = min(room // chosen.further if chosen.further else LONGEST, LONGEST)
         if room < 0:
             return better_than
-        key = choice.stages, choice.replicas
+        key = chosen.stages, chosen.fewest, chosen.most
         if self._slowest.get(key, 0) <= most:
-            self._slowest[key] = self.slowest(choice, most)
+            self._slowest[key] = self.slowest(chosen, most)
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else self.total + choice.further * slowest
+        return NEVER if slowest > LONGEST else self.total + chosen.further * slowest
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
@@ -167,7 +208,7 @@ class SumBounds:
         counts = np.array([choice.stages]), np.array([choice.further])
         bound = int(self.objective(*counts, hops, exchanged, types)[0])
         slowest, shared = self._on_classes(choice, sites, better_than)
-        slowest = max(slowest, self._slowest.get((choice.stages, choice.replicas), 0))
+        slowest = max(slowest, self._slowest.get((choice.stages, choice.replicas, choice.replicas), 0))
         step, all_hops = float(exchanged.step[0]), int(hops[0][0])
         once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
         loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
@@ -202,7 +243,8 @@ class SumBounds:
         """
         if isinstance(self.filling, LooseFilling) or not choice.further:
             return least
-        stages = [self._filling(each).within(choice.replicas, choice.stages) for each in reversed(classes)]
+        shape = choice.replicas, choice.replicas, choice.stages
+        stages = [self._filling(each).within(*shape) for each in reversed(classes)]
         low, high = least - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
         if high < least:
             return least
@@ -232,18 +274,39 @@ class SumBounds:
         """Return the least ticks of both transfers of a stage."""
         return sum(int(self.hop[level]) for level in pair if level != NO_BOUNDARY)
 
-    def fewest_stages(self, replicas: Ints) -> Ints:
+    @cached_property
+    def numbers(self) -> Numbers:
+        """Numbers of stages and replicas that devices and choices leave."""
+        return Numbers(self.tables)
+
+    def fewest_in(self, run: int) -> Ints:
+        """Fewest stages whose layers fit the memory, for each number of replicas of a run."""
+        if run not in self._fewest:
+            numbers = self.numbers
+            replicas = numbers.replicas[numbers.first[run] : numbers.last[run] + 1]
+            self._fewest[run] = self.fewest_stages(replicas, self.tables.most_sharing(replicas))
+        return self._fewest[run]
+
+    def fewest_stages(self, replicas: Ints, sharing: Ints) -> Ints:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.
 
         Fills stages from the end of the pipeline on, each as far as its memory reaches, with the types of ZeRO that
         leave the least. What is in use for a moment is left out, so that what fits only shrinks with every layer, and
         filling up is the best.
+
+        Parameters
+        ----------
+        replicas
+            By which microbatches are divided.
+        sharing
+            How many of them share weights at most.
         """
         tables, count = self.tables, self.tables.layers
+        least = tables.least_held_by(sharing)
         if isinstance(self.filling, LooseFilling):
-            return self.filling.fewest_by_memory(tables.least_held(replicas))
+            return self.filling.fewest_by_memory(least)
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
-        np.cumsum(tables.least_held(replicas), axis=1, out=held[:, 1:])
+        np.cumsum(least, axis=1, out=held[:, 1:])
         kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)
         fewest, rows = np.full(len(replicas), count + 1), np.arange(len(replicas))
         first = np.full(len(replicas), count)
@@ -291,66 +354,114 @@ class _Uncut(SumBounds):
 
 def least_of_any_cut(tables: Tables) -> int:
     """Return a bound of all plans, however their layers branch and are cut; `NEVER` where there is no outer choice."""
-    choices = (each for variant in tables.fitting for each in sum_choices(_Uncut(tables.uncut(variant))))
-    return min((int(each.bounds.min(initial=NEVER)) for each in choices), default=NEVER)
+    least = NEVER
+    for variant in tables.fitting:
+        least = least_bound(_Uncut(tables.uncut(variant)), least)
+    return least
 
 
-def sum_choices(bounds: SumBounds) -> list[SumChoices]:
-    """Return the outer choices of a variant, for each arrangement of the preset.
+def least_bound(bounds: SumBounds, most: int) -> int:
+    """Return the least bound of the outer choices of a variant, or a value that is no more."""
+    least = most
+    for ranges in sum_ranges(bounds):
+        for row in np.argsort(ranges.bounds, kind="stable").tolist():
+            if ranges.bounds[row] >= least:
+                break
+            least = min(least, int(sum_choices(bounds, ranges[row]).bounds.min(initial=NEVER)))
+    return least
+
+
+class Numbers:
+    """Numbers of stages and replicas of one variant that devices and choices leave.
+
+    Attributes
+    ----------
+    blocks
+        Devices over the width of the variant.
+    stages, replicas
+        Ascending.
+    first, last
+        Places in ``replicas`` of each run of numbers that leave a replica equally many microbatches.
+    """
+
+    def __init__(self, tables: GroupedTables) -> None:
+        self.blocks, choices = tables.devices // tables.width, tables.problem.choices
+        self.stages = _allowed(choices.stages, min(tables.layers, self.blocks))
+        self.replicas = _allowed(choices.replicas, min(tables.microbatches, self.blocks))
+        each = -(-tables.microbatches // self.replicas)
+        ends = np.flatnonzero(np.diff(each, append=0))
+        self.first, self.last = np.concatenate([[0], ends[:-1] + 1])[: len(ends)].astype(np.int64), ends
+
+
+def _allowed(choice: Allowed, most: int) -> Ints:
+    counts: Ints = np.arange(1, most + 1, dtype=np.int64)
+    return counts if choice is None else counts[np.isin(counts, list(choice))]
+
+
+def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
+    """Return all outer choices of a variant that memory leaves, in ranges, for each arrangement of the preset.
 
     Where there is one of what an arrangement has outermost, the stages or the replicas, the first stands for it.
     """
-    stages, replicas = _numbers(bounds)
-    further, found = -(-bounds.tables.microbatches // replicas) - 1, []
-    for at, arrangement in enumerate(bounds.problem.preset.arrangements):
-        kept = (stages if arrangement == "stage-major" else replicas) > (1 if at else 0)
-        least = _first_bounds(bounds, stages[kept], replicas[kept], arrangement)
-        found.append(SumChoices(stages[kept], replicas[kept], arrangement, further[kept], least))
+    tables, numbers = bounds.tables, bounds.numbers
+    if not len(numbers.replicas):
+        return []
+    replicas, first, last = numbers.replicas, numbers.first, numbers.last
+    possible = bounds.possible(numbers.stages[:, None], -(-tables.microbatches // replicas[first]))
+    if not possible.any():
+        return []
+    sharing = np.maximum.reduceat(tables.most_sharing(replicas), first)
+    fewest = bounds.fewest_stages(replicas[first], sharing)
+    room = np.searchsorted(replicas, numbers.blocks // numbers.stages, side="right") - 1
+    at, run = np.nonzero(possible & (numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
+    chosen = numbers.stages[at], first[run], np.minimum(last[run], room[at])
+    found = []
+    for number, arrangement in enumerate(bounds.problem.preset.arrangements):
+        kept = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
+        found.append(_bounded(bounds, (chosen[0][kept], chosen[1][kept], chosen[2][kept]), arrangement))
     return found
 
 
-def _numbers(bounds: SumBounds) -> tuple[Ints, Ints]:
-    """Return the numbers of stages and replicas that devices, memory, choices and side constraints leave."""
-    tables, blocks = bounds.tables, bounds.tables.devices // bounds.tables.width
-    counts, copies = _counts(tables, blocks)
-    kept = (counts[:, None] * copies <= blocks) & bounds.possible(counts[:, None], -(-tables.microbatches // copies))
-    kept &= counts[:, None] >= (bounds.fewest_stages(copies) if kept.any() else 0)
-    at_stages, at_copies = np.nonzero(kept)
-    stages, replicas = counts[at_stages], copies[at_copies]
-    if not tables.filters.local:
-        return stages, replicas
-    outers = [Outer(tables.variant, *pair) for pair in zip(stages.tolist(), replicas.tolist(), strict=True)]
-    admitted = np.array([tables.filters.outer(outer) for outer in outers], dtype=bool)
-    return stages[admitted], replicas[admitted]
+def sum_choices(bounds: SumBounds, within: SumRange) -> SumChoices:
+    """Return the outer choices of a range that memory and side constraints leave, each a range of its own."""
+    tables, numbers = bounds.tables, bounds.numbers
+    low, high = np.searchsorted(numbers.replicas, [within.fewest, within.most])
+    run = int(np.searchsorted(numbers.first, low, side="right")) - 1
+    places = np.arange(low, high + 1)
+    kept = bounds.fewest_in(run)[places - numbers.first[run]] <= within.stages
+    if tables.filters.local:
+        outers = (Outer(tables.variant, within.stages, int(each)) for each in numbers.replicas[places])
+        kept &= np.array([tables.filters.outer(outer) for outer in outers], dtype=bool)
+    places = places[kept]
+    return _bounded(bounds, (np.full_like(places, within.stages), places, places), within.arrangement)
 
 
-def _counts(tables: GroupedTables, blocks: int) -> tuple[Ints, Ints]:
-    choices = tables.problem.choices
-    most = min(tables.layers, blocks), min(tables.microbatches, blocks)
-    allowed = (choices.stages, choices.replicas)
-    return tuple(
-        np.array([count for count in range(1, limit + 1) if kept is None or count in kept], dtype=np.int64)
-        for kept, limit in zip(allowed, most, strict=True)
-    )  # type: ignore[return-value]
+def _bounded(bounds: SumBounds, chosen: tuple[Ints, Ints, Ints], arrangement: Arrangement) -> SumChoices:
+    """Return ranges with their bounds, given by stages and the places of the fewest and the most replicas."""
+    stages, first, last = chosen
+    fewest, most = bounds.numbers.replicas[first], bounds.numbers.replicas[last]
+    further = -(-bounds.tables.microbatches // fewest) - 1
+    least = _first_bounds(bounds, stages, (fewest, most), arrangement)
+    return SumChoices(stages, fewest, most, last - first + 1, arrangement, further, least)
 
 
-def _first_bounds(bounds: SumBounds, stages: Ints, replicas: Ints, arrangement: Arrangement) -> Ints:
-    """Return bounds of all choices at once."""
-    tables, by_stage = bounds.tables, arrangement == "stage-major"
+def _first_bounds(bounds: SumBounds, stages: Ints, replicas: tuple[Ints, Ints], arrangement: Arrangement) -> Ints:
+    """Return bounds of all choices with so many replicas, from the fewest to the most."""
+    tables, by_stage, fewest = bounds.tables, arrangement == "stage-major", replicas[0]
     if not len(stages):
         return stages
     turns = bool(tables.problem.cluster.classes)  # where classes change places, blocks far apart may be neighbours
-    hop = bounds.hop_beyond(tables.width * (replicas if by_stage and not turns else np.ones_like(stages)))
+    hop = bounds.hop_beyond(tables.width * (fewest if by_stage and not turns else np.ones_like(stages)))
     hops = np.where(stages > 1, 2 * (stages - 1) * np.where(stages > 1, hop, 0), 0), hop
     chosen = tables.problem.choices.zero
     types = tuple(
         {exchanging_type(zero, count, tables.problem.training) for zero in sorted(chosen) for count in (1, 2)}
     )
     exchanged = exchanged_anywhere(tables, replicas, stages, types, by_stage=by_stage or turns)
-    further = -(-tables.microbatches // replicas) - 1
+    further = -(-tables.microbatches // fewest) - 1
     least = bounds.objective(stages, further, hops, exchanged, types)
     if not turns:
         return least
-    slowest = bounds.total / (tables.speeds.of(stages * replicas) / replicas)
+    slowest = bounds.total / (tables.speeds.of(stages * fewest) / fewest)
     by_speed = np.minimum((bounds.total + further * slowest) * SURE, float(NEVER)).astype(np.int64)
     return np.maximum(least, by_speed)

@@ -12,17 +12,18 @@ in the place of a number of layers, and a stage the difference of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from nest.dp.masks import Role, StageMasks
-from nest.dp.sum_cuts import Entries, cuts_of
+from nest.dp.sum_cuts import Cuts, Entries, cuts_of
 from nest.dp.watch import Watch
 from nest.places import Placing
-from nest.tables import GroupedBand
-from nest.tables.grouped import Site
+from nest.tables import Ends, GroupedBand
+from nest.tables.grouped import ANY, Site
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
@@ -39,12 +40,15 @@ class Step(NamedTuple):
         Microbatches in flight.
     role, start
         For side constraints; 0 for a start that none of them looks at.
+    holds
+        Which ends of the model.
     """
 
     site: Site
     flying: int
     role: Role
     start: int
+    holds: Ends = ANY
 
 
 class Holding(NamedTuple):
@@ -75,12 +79,15 @@ class Turn(NamedTuple):
         Ticks of each stage to sum the gradients of its copies of a table.
     allowed
         Which stages side constraints leave.
+    most_sync
+        Ticks that they may synchronise at most.
     """
 
     band: GroupedBand
     flying: int
     ends: Ints
     allowed: np.ndarray
+    most_sync: int
 
 
 class Way(NamedTuple):
@@ -127,15 +134,46 @@ class Path:
     stages: tuple[Entries, ...]
 
 
+@dataclass(frozen=True)
+class Bands:
+    """Tables of stages of at most so many layers by the ends that they hold, and masks over them, made when asked for.
+
+    Parameters
+    ----------
+    depth
+        Layers of a stage at most.
+    make
+        Makes those of stages that hold some ends.
+    """
+
+    depth: int
+    make: Callable[[Ends], GroupedBand]
+    _made: dict[Ends, tuple[GroupedBand, StageMasks]] = field(default_factory=dict)
+
+    def at(self, ends: Ends) -> tuple[GroupedBand, StageMasks]:
+        """Return tables and masks of stages that hold some ends."""
+        if ends not in self._made:
+            band = self.make(ends)
+            self._made[ends] = band, StageMasks(band)
+        return self._made[ends]
+
+
+class _Kept:
+    """Stages that hold the same ends of the model: their tables, and what is known of ways to shard them."""
+
+    def __init__(self, band: GroupedBand, masks: StageMasks) -> None:
+        self.band, self.masks, self.cuts = band, masks, cuts_of(band)
+        self.sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
+        self.undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
+
+
 class SumRows:
     """The recursion for one outer choice.
 
     Parameters
     ----------
-    band
-        Tables of the stages that may be used.
-    masks
-        What side constraints leave of them.
+    bands
+        Tables of the stages that may be used, and what side constraints leave of them.
     steps
         Of the 1st, 2nd, ... stage from the end.
     holding
@@ -144,16 +182,33 @@ class SumRows:
         Of the search.
     """
 
-    def __init__(
-        self, band: GroupedBand, masks: StageMasks, steps: tuple[Step, ...], holding: Holding, watch: Watch
-    ) -> None:
-        self.band, self.masks, self.steps, self.watch = band, masks, steps, watch
+    def __init__(self, bands: Bands, steps: tuple[Step, ...], holding: Holding, watch: Watch) -> None:
+        self.steps, self.watch, self.depth = steps, watch, bands.depth
         self.options, self.placing = holding
-        self.cuts = cuts_of(band)
         self.most_sync = NEVER - 1
+        self._bands, self._kept = bands, dict[Ends, _Kept]()
         self._stages: dict[Step, StageTables] = {}
-        self._sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
-        self._undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
+
+    @property
+    def any(self) -> GroupedBand:
+        """Tables of all stages, whatever ends of the model they hold."""
+        return self._of(ANY).band
+
+    def band(self, step: Step) -> GroupedBand:
+        """Return the tables of the stages in one place, on the devices there."""
+        return self._of(step.holds).band.on(step.site.classes)
+
+    def _of(self, ends: Ends) -> _Kept:
+        if ends not in self._kept:
+            self._kept[ends] = _Kept(*self._bands.at(ends))
+        return self._kept[ends]
+
+    def admitted(self, step: Step) -> np.ndarray:
+        """Return the stages that side constraints leave in one place."""
+        admitted = self._of(step.holds).masks.at(step.role, step.start, self.placing.stride, self.placing.line)
+        valid = self.band(step).valid
+        found: np.ndarray = valid if admitted is None else valid & admitted
+        return found
 
     def lower_sync(self, most: int) -> None:
         """Allow no stage to synchronise longer than ``most`` ticks from now on."""
@@ -168,55 +223,33 @@ class SumRows:
         return self._stages[step]
 
     def _stage(self, step: Step) -> StageTables:
-        band, shape = self.band.on(step.site.classes), self.band.valid.shape
+        band, allowed = self.band(step), self.admitted(step)
+        shape = band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        admitted = self.masks.at(step.role, step.start, self.placing.stride, self.placing.line)
-        allowed = band.valid if admitted is None else band.valid & admitted
         ends = band.ends(step.site.ends)
-        for at, each in enumerate(self.ways(step.site)):
-            self._consider(found, Turn(band, step.flying, ends, allowed), at, each)
+        for at, each in enumerate(self.ways(step.site, step.holds)):
+            _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
         load[~usable], sync[~usable] = NEVER, NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
 
-    def _consider(self, found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
-        """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-        band, flying, ends, allowed = turn
-        if found.load.max(where=allowed, initial=0) < int(way.least.min()):
-            return
-        own, waits = band.own(way), band.waits(way) + ends
-        may = allowed & (waits <= self.most_sync)
-        may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
-        if not may.any():
-            return
-        again = band.recomputation(way, flying, may)
-        total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
-        better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
-        chosen = np.full_like(again.kind, at)
-        for into, values in zip(
-            (found.load, found.sync, found.option, found.kind, found.count),
-            (total, waits, chosen, again.kind, again.layers),
-            strict=True,
-        ):
-            np.copyto(into, values, where=better)
-
-    def ways(self, site: Site) -> list[ShardedWay]:
+    def ways(self, site: Site, ends: Ends = ANY) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
-        key = site.classes, site.holders
-        if key not in self._sharded:
-            band, kept = self.band.on(site.classes), list[ShardedWay]()
+        known, key = self._of(ends), (site.classes, site.holders)
+        if key not in known.sharded:
+            band, kept = known.band.on(site.classes), list[ShardedWay]()
             shares = tuple(band.tables.shares(site.holders, option.together) for option in self.options)
-            if (site.classes, shares) not in self._undominated:
+            if (site.classes, shares) not in known.undominated:
                 for option, each in zip(self.options, shares, strict=True):
                     way = band.way(option, each)
                     if not any(other.beats(way) for other in kept):
                         kept = [*(other for other in kept if not way.beats(other)), way]
-                self._undominated[site.classes, shares] = kept
-            self._sharded[key] = self._undominated[site.classes, shares]
-        return self._sharded[key]
+                known.undominated[site.classes, shares] = kept
+            known.sharded[key] = known.undominated[site.classes, shares]
+        return known.sharded[key]
 
     def least_slowest(self) -> int:
         """Return the least of the largest loads, `NEVER` where no plan keeps the cap on the synchronisation."""
@@ -231,19 +264,18 @@ class SumRows:
 
     def soonest(self, step: Step) -> Ints:
         """Return how long stages in one place synchronise at least, whatever their loads."""
-        band = self.band.on(step.site.classes)
+        band = self.band(step)
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
-        for each in self.ways(step.site):
+        for each in self.ways(step.site, step.holds):
             fits = band.least_need(each.option, step.flying)
             np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
         return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
-        cuts, depth = self.cuts, self.band.depth
-        row = cuts.start()
+        row = self._cuts(1).start()
         for position, values in enumerate(tables, start=1):
-            begins = self._begins(position)
-            stages = cuts.stages(begins, depth)
+            cuts, begins = self._cuts(position), self._begins(position)
+            stages = cuts.stages(begins, self.depth)
             most = np.maximum(values[stages], cuts.beyond(row, stages))
             row = np.full_like(row, NEVER)
             row[begins] = cuts.least(most, stages)
@@ -257,11 +289,11 @@ class SumRows:
 
     def least_sum(self, most: int) -> Path | None:
         """Return the plan of the least sum of loads, each at most ``most`` ticks, None where there is none."""
-        cuts, depth = self.cuts, min(self.band.depth, max(1, self.band.tables.deepest_within(most)))
-        row = cuts.start()
+        tables = self._of(self.steps[0].holds).band.tables
+        depth, row = min(self.depth, max(1, tables.deepest_within(most))), self._cuts(1).start()
         rows = [row]
         for position, step in enumerate(self.steps, start=1):
-            begins = self._begins(position)
+            cuts, begins = self._cuts(position), self._begins(position)
             stages = cuts.stages(begins, depth)
             load = self.stage(step).load[stages]
             total = np.where(load <= most, load + cuts.beyond(row, stages), NEVER)
@@ -273,18 +305,44 @@ class SumRows:
     def _trace(self, rows: list[Ints], most: int) -> Path:
         found, ways, entries, slowest, sync = [0], list[Way](), list[Entries](), 0, 0
         for position in range(len(self.steps), 0, -1):
-            first, tables = found[-1], self.stage(self.steps[position - 1])
-            stages = self.cuts.stages(slice(first, first + 1), self.band.depth)
+            first, tables, cuts = found[-1], self.stage(self.steps[position - 1]), self._cuts(position)
+            stages = cuts.stages(slice(first, first + 1), self.depth)
             load = tables.load[stages]
-            total = load + self.cuts.beyond(rows[position - 1], stages)
-            end, at = self.cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
+            total = load + cuts.beyond(rows[position - 1], stages)
+            end, at = cuts.stage(first, int(np.argmin(np.where(load <= most, total, NEVER))))
             slowest, sync = max(slowest, int(tables.load[at])), max(sync, int(tables.sync[at]))
             found.append(end)
             entries.append(at)
-            option = self.ways(self.steps[position - 1].site)[int(tables.option[at])].option
+            step = self.steps[position - 1]
+            option = self.ways(step.site, step.holds)[int(tables.option[at])].option
             ways.append(Way(option, int(tables.kind[at]), int(tables.count[at])))
         return Path(int(rows[-1][0]), slowest, sync, tuple(found), tuple(ways), tuple(entries))
 
     def _begins(self, position: int) -> slice:
         """Return the cuts with which a stage may begin: other stages have to fit before it, and behind it."""
-        return self.cuts.begins(len(self.steps) - position, position)
+        return self._cuts(position).begins(len(self.steps) - position, position)
+
+    def _cuts(self, position: int) -> Cuts:
+        return self._of(self.steps[position - 1].holds).cuts
+
+
+def _consider(found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
+    """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
+    band, flying, ends, allowed, most_sync = turn
+    if found.load.max(where=allowed, initial=0) < int(way.least.min()):
+        return
+    own, waits = band.own(way), band.waits(way) + ends
+    may = allowed & (waits <= most_sync)
+    may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
+    if not may.any():
+        return
+    again = band.recomputation(way, flying, may)
+    total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
+    better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
+    chosen = np.full_like(again.kind, at)
+    for into, values in zip(
+        (found.load, found.sync, found.option, found.kind, found.count),
+        (total, waits, chosen, again.kind, again.layers),
+        strict=True,
+    ):
+        np.copyto(into, values, where=better)

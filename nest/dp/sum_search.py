@@ -14,15 +14,15 @@ from itertools import pairwise
 import numpy as np
 
 from nest.dp.incumbent import Incumbent
-from nest.dp.masks import StageMasks, roles
+from nest.dp.masks import roles
 from nest.dp.sum_caps import Capped
 from nest.dp.sum_outer import SumBounds, SumChoice
-from nest.dp.sum_rows import Holding, Path, Step, SumRows, Way
+from nest.dp.sum_rows import Bands, Holding, Path, Step, SumRows, Way
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ScheduleName
-from nest.tables import GroupedBand, GroupedTables, band_of
+from nest.tables import GroupedTables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER
 
@@ -51,7 +51,7 @@ class SumSearch:
     ) -> None:
         self.tables, self.watch, self.schedule = tables, watch, schedule
         self.bounds = bounds or SumBounds(tables)
-        self._bands: dict[int, tuple[GroupedBand, StageMasks]] = {}
+        self._bands: dict[int, Bands] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks in which stages see something else.
@@ -67,12 +67,12 @@ class SumSearch:
                 seen.add(found.sights)
                 yield found
 
-    def band(self, depth: int) -> tuple[GroupedBand, StageMasks]:
+    def bands(self, depth: int) -> Bands:
         """Return tables of stages of at least so many layers, as far as there are, and masks over them."""
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if rounded not in self._bands:
-            band = band_of(self.tables, rounded, puts_off=self.schedule == "zb-h1")
-            self._bands[rounded] = band, StageMasks(band)
+            make = partial(band_of, self.tables, rounded, puts_off=self.schedule == "zb-h1")
+            self._bands[rounded] = Bands(rounded, make)
         return self._bands[rounded]
 
 
@@ -135,7 +135,7 @@ class Prepared(Capped[SumRows, Path]):
             slowest = rows.least_slowest()
             if slowest < NEVER:
                 self.evaluate(rows, slowest)
-            if rows.band.depth == tables.layers:
+            if rows.depth == tables.layers:
                 return rows if slowest < NEVER else None
         return self.at_depth(tables.deepest_within(max(self.most(0), 0)))
 
@@ -149,11 +149,12 @@ class Prepared(Capped[SumRows, Path]):
                 tables.flying(choice.replicas, position, choice.stages, self.engine.schedule),
                 role,
                 starts[-position] if tables.filters.by_place else 0,
+                tables.held_ends(position, choice.stages),
             )
             for position, role in enumerate(roles(tables, choice.stages, choice.replicas), start=1)
         )
         holding = Holding(tables.options(choice.replicas, choice.stages), self.placing)
-        return SumRows(*self.engine.band(depth), steps, holding, self.engine.watch)
+        return SumRows(self.engine.bands(depth), steps, holding, self.engine.watch)
 
     def evaluate(self, rows: SumRows, most: int) -> Path:
         """Offer the plan of the least sum of loads under a cap that some plan keeps."""

@@ -189,7 +189,7 @@ class UnevenRows:
         """Return what tells spots of a form apart for whoever looks at the holders of weights alone."""
         if at not in self._sights:
             spot, engine = self.spots[at], self.engines[self.spots[at].form]
-            shares = engine.band.tables.shares
+            shares = engine.any.tables.shares
             self._sights[at] = tuple(id(shares(spot.holders, option.together)) for option in engine.options)
         return self._sights[at]
 
@@ -197,7 +197,7 @@ class UnevenRows:
         """Return the ticks of both transfers of the stages of a form."""
         form = self.spots[at].form
         if (form, pairs) not in self._transfers:
-            band = self.engines[form].band
+            band = self.engines[form].any
             self._transfers[form, pairs] = self.lattice.hops.of_stages(pairs, band.first, band.reached)
         return self._transfers[form, pairs]
 

@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from nest.dp.incumbent import Incumbent
-from nest.dp.masks import StageMasks
 from nest.dp.sum_caps import Capped
-from nest.dp.sum_rows import Holding, SumRows
+from nest.dp.sum_rows import Bands, Holding, SumRows
 from nest.dp.sum_search import stage_of
 from nest.dp.uneven_lattice import Lattice
 from nest.dp.uneven_outer import UnevenBounds, UnevenChoice, uneven_choices
@@ -66,7 +65,7 @@ class UnevenSearch:
 
     def __init__(self, tables: UnevenTables) -> None:
         self.tables, self.bounds = tables, UnevenBounds(tables)
-        self._bands: dict[tuple[int, int], GroupedBand] = {}
+        self._bands: dict[tuple[int, int], Bands] = {}
 
     def settle(self, choice: UnevenChoice, watch: Watch) -> None:
         """Offer the best plan of a choice to the incumbent, if it is better."""
@@ -90,8 +89,8 @@ class UnevenSearch:
         flying = (0, *(first.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
         most = capped.most(0)
         engines = tuple(
-            SumRows(band, StageMasks(band), (), Holding(options, Placing(0, 0)), watch)
-            for band in (self._band(at, most) for at in range(len(self.tables.forms)))
+            SumRows(self._of_form(at, most), (), Holding(options, Placing(0, 0)), watch)
+            for at in range(len(self.tables.forms))
         )
         asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
         return UnevenRows(lattice, engines, asked, watch)
@@ -108,13 +107,13 @@ class UnevenSearch:
         ends = np.searchsorted(before, starts // each, side="right")
         return list(zip(firsts.tolist(), np.minimum(ends, self.tables.layers).tolist(), strict=True))
 
-    def _band(self, at: int, most: int) -> GroupedBand:
+    def _of_form(self, at: int, most: int) -> Bands:
         """Return the stages of a form that may take so many ticks at most."""
         form = self.tables.forms[at]
         depth = max(1, form.deepest_within(max(most, 0)))
         rounded = min(form.layers, 1 << (depth - 1).bit_length())
         if (at, rounded) not in self._bands:
-            self._bands[at, rounded] = GroupedBand(form, rounded)
+            self._bands[at, rounded] = Bands(rounded, partial(GroupedBand, form, rounded))
         return self._bands[at, rounded]
 
 

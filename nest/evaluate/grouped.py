@@ -136,6 +136,13 @@ class _Walk:
         """Return the first device of a stage in every replica."""
         return self.plan.starts(at)
 
+    def places(self, blocks: Ints, width: int) -> Ints:
+        """Return where blocks are in the smallest groups that hold them whole: all inside depends on no more."""
+        cluster = self.problem.cluster
+        levels = cluster.spans(blocks, blocks + width - 1)
+        places: Ints = blocks % np.array(cluster.group_sizes, dtype=np.int64)[levels]
+        return places
+
     def graph_of(self, at: int) -> LayerGraph:
         """Return the layers as a stage has them: those of its own variant."""
         return self.problem.graphs[self.variants[at]]
@@ -167,7 +174,7 @@ class _Walk:
 
     def inside(self, collective: Collective, variant: Variant, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
-        key = variant, collective, block % self.problem.cluster.period
+        key = variant, collective, int(self.places(np.array(block), variant.width))
         if key not in self._inside:
             starts = key[2] + axis_starts(variant, collective.axis)
             groups = {self._group(variant, collective.axis, int(start)) for start in starts}
@@ -264,18 +271,19 @@ class _Stage:
         places = range(self.at, self.walk.parts, len(self.walk.plan.stages))
         before, behind = (self._all_hops([at - back for at in places]) for back in (1, 0))
         shown, sync, step = self._shown(), self._sync(), self._step()
-        blocks, period = self.walk.blocks(self.at).tolist(), self.walk.problem.cluster.period
-        passes = {place: self._passes(place) for place in {block % period for block in blocks}}
+        blocks = self.walk.blocks(self.at)
+        places = self.walk.places(blocks, self.variant.width).tolist()
+        passes = {place: self._passes(place) for place in set(places)}
         rows = [
             (
-                there.received + passes[block % period][0] + back.sent,
-                back.received + passes[block % period][1] + there.sent,
+                there.received + passes[place][0] + back.sent,
+                back.received + passes[place][1] + there.sent,
                 there.level,
                 back.level,
                 block,
                 there.busy + back.busy,
             )
-            for there, back, block in zip(before, behind, blocks, strict=True)
+            for there, back, place, block in zip(before, behind, places, blocks.tolist(), strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]

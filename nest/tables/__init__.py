@@ -8,7 +8,7 @@ from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.chunked import ChunkedBand
 from nest.tables.family import TooManyStages
-from nest.tables.grouped import GroupedTables
+from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
 from nest.tables.uneven import UnevenTables
@@ -20,6 +20,7 @@ __all__ = [
     "BranchedBand",
     "BranchedTables",
     "ChunkedBand",
+    "Ends",
     "GroupedBand",
     "GroupedTables",
     "Tables",

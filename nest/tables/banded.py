@@ -10,7 +10,7 @@ import numpy as np
 
 from nest.cost.memory import state
 from nest.cost.overlap import hideable, left
-from nest.tables.grouped import GroupedTables, Pair
+from nest.tables.grouped import ANY, Ends, GroupedTables, Pair
 from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.ways import ShardedWay, way_of
@@ -39,7 +39,7 @@ class Recomputation(NamedTuple):
 
 
 class GroupedBand:
-    """Tables of the stages ``[first, first + 1 + column)`` of one variant, columns up to a depth.
+    """Tables of the stages ``[first, first + 1 + column)`` of one variant, of at most ``depth`` layers.
 
     Parameters
     ----------
@@ -47,6 +47,8 @@ class GroupedBand:
         Of the variant.
     depth
         Most layers of a stage.
+    ends
+        Which ends of the model stages hold: those that open it have a single row, those that close it a single column.
     puts_off
         Whether the schedule puts off gradients of weights. These alone run beside sums of gradients then, and until
         they are there a stage keeps all that the microbatch does, so that nothing recomputes.
@@ -63,8 +65,8 @@ class GroupedBand:
         Ticks and quanta of each stage; ``window`` is what sums of gradients run beside.
     """
 
-    def __init__(self, tables: GroupedTables, depth: int, *, puts_off: bool = False) -> None:
-        self.tables, self.depth, self.puts_off = tables, depth, puts_off
+    def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> None:
+        self.tables, self.depth, self.at, self.puts_off = tables, depth, ends, puts_off
         self._cut()
         self._rate()
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
@@ -97,17 +99,17 @@ class GroupedBand:
 
     def _cut(self) -> None:
         """Set which stages there are."""
-        self.first: Ints = np.arange(self.tables.layers)[:, None]
-        self.end: Ints = self.first + np.arange(self.depth) + 1
-        self.valid: np.ndarray = self.end <= self.tables.layers
-        self.reached: Ints = np.minimum(self.end, self.tables.layers)
+        layers = self.tables.layers
+        self.first: Ints = np.arange(1 if self.at.opens else layers)[:, None]
+        self.end: Ints = np.full_like(self.first, layers) if self.at.closes else self.first + np.arange(self.depth) + 1
         self.opening: Ints = self.first
-        self.counts: Ints = np.arange(1, self.depth + 1)
+        self.counts: Ints = self.end - self.first
+        self.valid: np.ndarray = (self.end <= layers) & (self.counts <= self.depth)
+        self.reached: Ints = np.minimum(self.end, layers)
 
     def cuts_of(self, chosen: tuple[Ints, ...]) -> tuple[Ints, Ints]:
         """Return the cuts before and behind some stages, given by their indices in the tables."""
-        first, column = chosen
-        return first, first + column + 1
+        return self.first[chosen[0], 0], self.end[chosen]
 
     def sums(self, values: Ints) -> Ints:
         """Return the sum of a value of layers in each stage."""

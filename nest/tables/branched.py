@@ -11,7 +11,7 @@ from nest.cost.scale import Scale
 from nest.problem import Allowed, Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.family import Differences, Family
-from nest.tables.grouped import GroupedTables
+from nest.tables.grouped import ANY, Ends, GroupedTables
 from nest.tables.repeated import Repeating, Stages, first_allowed, following, most_kept
 from nest.tables.shares import Sharing
 from nest.units import NEVER, Ints, quanta
@@ -43,6 +43,10 @@ class BranchedTables(GroupedTables):
         """Return the places of the layers between two cuts, ascending."""
         members = self.family.members
         return np.flatnonzero(members[end] & ~members[first])
+
+    def held_ends(self, *_: int) -> Ends:
+        """Tell no stages from others."""
+        return ANY
 
     def _alive(self) -> Ints:
         members = self.family.members

@@ -38,9 +38,11 @@ class Exchanged(NamedTuple):
 
 
 def exchanged_anywhere(
-    tables: GroupedTables, replicas: Ints, stages: Ints, types: tuple[int, ...], *, by_stage: bool
+    tables: GroupedTables, replicas: tuple[Ints, Ints], stages: Ints, types: tuple[int, ...], *, by_stage: bool
 ) -> Exchanged:
-    """Return bounds for arrays of outer choices from how near to each other holders may be.
+    """Return bounds for arrays of ranges of outer choices, from the fewest replicas to the most.
+
+    They come from how near to each other holders may be, and the fewest exchange the least.
 
     Groups that each share the weights between them take no less than an all-reduce of all, as it is bounded here: what
     they scatter and what they add across are all gradients together. Where gradients are scattered for each microbatch,
@@ -53,9 +55,10 @@ def exchanged_anywhere(
     for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
         apart = np.full_like(far, variant.tensor) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
-        group, pair = replicas * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
-        sync += _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
-        step += size * tables.step_s_per_byte / (group if any(types) else 1)
+        group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
+        nearest = _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
+        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), ranks, far, size))
+        step += size * tables.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
     sync *= tables.problem.preset.sync_factor
@@ -93,6 +96,40 @@ def _fastest_s(
     ]
     fastest: Floats = np.min([np.sum(way, axis=0) for way in ways], axis=0)
     return fastest
+
+
+def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, stride: Ints, size: float) -> Floats:
+    """Return times below which the holders of weights do not get, by what the levels carry that they must use.
+
+    Parameters
+    ----------
+    count
+        Fewest and most holders.
+    ranks, stride
+        Holders in a block, and devices from block to block at least.
+
+    Notes
+    -----
+    Where a group of some size has no room for all ``N`` holders, one that has the fewest has ``h``: as many as it has
+    room for, and half of them, at most. What leaves it takes levels beyond it. A reduce-scatter or all-gather of ``b``
+    bytes takes ``b (1 / h - 1 / N)`` of the fastest of these levels at least, whatever the algorithm, and an all-reduce
+    ``b / h``. Where groups of holders share the weights between them, this holds for all that they exchange: if each
+    rank has copies of its share within and beyond, sums across carry ``b / z`` of a ``z``-th part of the holders; else
+    groups reach beyond themselves, and what they scatter, gather and sum across is no less.
+    """
+    gradients, weights = size * tables.times("gradients"), size * tables.times("weights")
+    sizes, speeds = tables.problem.cluster.group_sizes, tables.exchanges.best_speeds
+    found, room = np.zeros(len(stride)), np.ones_like(stride)
+    for group, speed in zip(sizes, np.maximum.accumulate(speeds[::-1])[::-1].tolist(), strict=True):
+        fewest = np.clip(2 * room, *count)  # the number of holders for which the second takes the least
+        scattered = 1 / np.minimum(room, fewest / 2) - 1 / fewest
+        summed = 1 / np.minimum(room, count[1] / 2)
+        taken = np.minimum(gradients * summed, (gradients + weights) * scattered) / speed
+        found = np.where(room < count[0], np.maximum(found, taken), found)
+        room = -(-group // stride) * (
+            ranks if group >= tables.width else min(ranks, -(-group // tables.variant.tensor))
+        )
+    return found
 
 
 def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Iterable[Option]) -> Exchanged:

@@ -68,6 +68,17 @@ class Site(NamedTuple):
     classes: frozenset[str] = frozenset()
 
 
+class Ends(NamedTuple):
+    """Which ends of the model a stage holds, as far as tables tell such stages from others."""
+
+    opens: bool = False
+    closes: bool = False
+
+
+ANY = Ends()
+"""Any stages."""
+
+
 def lines_of(filters: Filters, variant: Variant) -> tuple[Line, ...]:
     """Return the lines of devices on which plans of a variant may be, the longest first."""
     return lines(filters.problem.cluster, variant.width, filters.reserved)
@@ -260,7 +271,11 @@ class GroupedTables:
 
     def options(self, replicas: int, stages: int) -> tuple[Option, ...]:
         """Return how each of so many stages may shard, the largest groups of each type first."""
-        groups, training = self.problem.shard_groups(self.variant, replicas), self.problem.training
+        return self.options_of(replicas, stages, self.problem.shard_groups(self.variant, replicas))
+
+    def options_of(self, replicas: int, stages: int, groups: Sequence[int]) -> tuple[Option, ...]:
+        """Return how each of so many stages may shard over groups of replicas of some sizes, in their order."""
+        training = self.problem.training
         types = [exchanging_type(zero, stages, training) for zero in sorted(self.problem.choices.zero)]
         return tuple(Option(zero, each) for zero in types for each in (groups if zero else (replicas,)))
 
@@ -268,16 +283,16 @@ class GroupedTables:
         """Return what the stages see, from the first of the pipeline on."""
         first, stride, line = np.array(placing.starts(stages), dtype=np.int64), placing.stride, placing.line
         counted = replicas if self.problem.preset.all_replicas else 1
-        cluster, period = self.problem.cluster, self.problem.cluster.period
+        cluster = self.problem.cluster
         base = stride * np.arange(counted, dtype=np.int64) if line.shifts else cluster.starts(counted, stride)
         starts = line.devices(first[:, None] + base)
         between = cluster.spans(starts[:-1], starts[1:]).tolist()
         none = [NO_BOUNDARY] * len(base)
         columns = zip([none, *between], [*between, none], strict=True)
         pairs = [tuple(sorted(set(zip(entry, out, strict=True)))) for entry, out in columns]
-        places = (first if line.shifts else first % period).tolist()
+        places = first if line.shifts else self.sharing.alike(first, stride, replicas, self.width)
         ends = tuple(sorted(set(cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
-        held = (Holders(place, stride, replicas, line) for place in places)
+        held = (Holders(place, stride, replicas, line) for place in places.tolist())
         blocks = line.devices(first[:, None] + stride * np.arange(replicas if cluster.classes else 1, dtype=np.int64))
         classes = (cluster.classes_in(each, self.width) for each in blocks)
         return tuple(Site(seen, each, ends, on) for seen, each, on in zip(pairs, held, classes, strict=True))
@@ -300,6 +315,10 @@ class GroupedTables:
             for site in set(sites)
         }
         return tuple(known[site] for site in sites)
+
+    def held_ends(self, position: int, stages: int) -> Ends:
+        """Return which ends of the model a stage holds, the ``position``-th from the end of so many."""
+        return Ends(position == stages, position == 1)
 
     def shares(self, holders: Holders, together: int) -> Shares:
         """Return how those are spread that hold copies of a stage's weights, in groups of so many replicas."""
@@ -408,13 +427,19 @@ class GroupedTables:
 
         More than there are where no ZeRO type may be used.
         """
-        parts = (self.copies.optimizer, self.copies.gradients, 1)
+        return self.least_held_by(self.most_sharing(replicas))
+
+    def most_sharing(self, replicas: Ints) -> Ints:
+        """Return how many of so many replicas may share their weights at most, 0 where they may not."""
         if self.problem.choices.zero_degree is None:
-            largest = np.where(replicas * self.ranks(1).dense > 1, replicas, 0)
-        else:
-            groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
-            largest = np.array([max(each, default=0) for each in groups], dtype=np.int64)
-        least = np.full((len(replicas), self.layers), self.capacity + 1, dtype=np.int64)
+            return np.where(replicas * self.ranks(1).dense > 1, replicas, 0)
+        groups = [self.problem.shard_groups(self.variant, each) for each in replicas.tolist()]
+        return np.array([max(each, default=0) for each in groups], dtype=np.int64)
+
+    def least_held_by(self, largest: Ints) -> Ints:
+        """Return `least_held` where so many replicas share their weights at most."""
+        parts = (self.copies.optimizer, self.copies.gradients, 1)
+        least = np.full((len(largest), self.layers), self.capacity + 1, dtype=np.int64)
         for zero in self.problem.choices.zero:
             held = np.zeros_like(least)
             for weights, inside in zip(
@@ -422,7 +447,7 @@ class GroupedTables:
             ):
                 degrees = np.maximum(largest * inside, 1)[:, None]
                 held += weights * sum(parts[zero:]) + weights * sum(parts[:zero]) // degrees
-            usable = np.ones(len(replicas), dtype=bool) if zero == 0 else largest > 0
+            usable = np.ones(len(largest), dtype=bool) if zero == 0 else largest > 0
             np.minimum(least, held, out=least, where=usable[:, None])
         return least
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class Holders(NamedTuple):
     Parameters
     ----------
     place
-        Position of the first on the line; within a period of the cluster where the line has all devices.
+        Position of the first on the line; where the line has all devices, the same for all that see the same.
     stride, replicas
         Positions from one to the next, and how many there are.
     line
@@ -96,22 +97,37 @@ class Sharing:
         key = like, holders, together
         if key not in self._found:
             inside = variant.context * variant.expert, variant.context
-            ranks = Ranks(together * inside[0], together * inside[1])
-            parts = self._part(like, holders, together, False), self._part(like, holders, together, True)
+            ranks, across = Ranks(together * inside[0], together * inside[1]), self._across(holders, together)
+            made = {each: Part(self._within(variant.tensor, each, holders, together), across) for each in set(inside)}
+            parts = made[inside[0]], made[inside[1]]
             self._found[key] = self._interned.setdefault((ranks, parts), Shares(ranks, parts))
         return self._found[key]
 
-    def _part(self, variant: Variant, holders: Holders, together: int, expert: bool) -> Part:
+    def alike(self, places: Ints, stride: int, replicas: int, width: int) -> Ints:
+        """Return the places of the first of some replicas, made equal where all replicas see the same.
+
+        Of the smallest group that holds all of them nothing counts but where they are in the groups below, and there
+        only by what divides the groups in which several of them are, and the stride.
+        """
+        levels = self.cluster.spans(places, places + stride * (replicas - 1) + width - 1)
+        below = np.array([1, *self.cluster.group_sizes], dtype=np.int64)[levels]
+        same = gcd(stride, *(size for size in self.cluster.group_sizes if size > stride))
+        found: Ints = places % below // same * same
+        return found
+
+    def _within(self, tensor: int, ranks: int, holders: Holders, together: int) -> tuple[Spread, ...]:
+        """Return how the ranks are spread that share a weight, so many of each replica."""
         place, stride, replicas, line = holders
-        groups = replicas // together
-        ranks = variant.context * (1 if expert else variant.expert)
-        copies, one = Members(ranks, variant.tensor if ranks > 1 else 1), Members(1, 1)
-        starts = self._starts(line, place, stride * together, groups)
-        within = self._spreads(line, copies, starts, stride, together)
-        if groups == 1:
-            return Part(within, ())
+        starts = self._starts(line, place, stride * together, replicas // together)
+        return self._spreads(line, Members(ranks, tensor if ranks > 1 else 1), starts, stride, together)
+
+    def _across(self, holders: Holders, together: int) -> tuple[Spread, ...]:
+        """Return how the ranks are spread that have the same share in different groups."""
+        place, stride, replicas, line = holders
+        if together == replicas:
+            return ()
         starts = self._starts(line, place, stride, together)
-        return Part(within, self._spreads(line, one, starts, stride * together, groups))
+        return self._spreads(line, Members(1, 1), starts, stride * together, replicas // together)
 
     def _starts(self, line: Line, place: int, step: int, count: int) -> Ints:
         """Return where groups start that are a step apart, as far as their places within a period differ."""

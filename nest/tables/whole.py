@@ -12,7 +12,7 @@ from nest.problem import Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import Family
-from nest.tables.grouped import GroupedTables, lines_of
+from nest.tables.grouped import ANY, Ends, GroupedTables, lines_of
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
 from nest.tables.uneven import UnevenTables
@@ -126,7 +126,8 @@ class Tables:
         return Sharing(Exchanges(self.problem))
 
 
-def band_of(tables: GroupedTables, depth: int, *, puts_off: bool = False) -> GroupedBand:
-    """Return tables of the stages of at most so many layers; see `GroupedBand` for schedules that put passes off."""
-    made = BranchedBand if isinstance(tables, BranchedTables) else GroupedBand
-    return made(tables, depth, puts_off=puts_off)
+def band_of(tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> GroupedBand:
+    """Return tables of the stages of at most so many layers; see `GroupedBand`. Layers that branch have all ends."""
+    if isinstance(tables, BranchedTables):
+        return BranchedBand(tables, depth, puts_off=puts_off)
+    return GroupedBand(tables, depth, ends, puts_off=puts_off)
