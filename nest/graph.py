@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -276,6 +277,26 @@ class LayerGraph:
     def named(self, ids: Iterable[LayerId]) -> tuple[Layer, ...]:
         """Return the layers of some ids, in their order."""
         return tuple([self.layers[self.index[each]] for each in ids])
+
+    def equal_parts(self, parts: int) -> tuple[int, ...] | None:
+        """Return where the layers of a chain end that are cut into so many equal parts, None where they do not divide.
+
+        The first layer rides with the first part if no other is of its kind, as an embedding is, and likewise the last
+        with the last part; layers without a kind do not. The others divide equally, at least one to a part.
+        """
+        first, _ = self.riding
+        each, rest = divmod(len(self.layers) - sum(self.riding), parts)
+        if rest or each < 1:
+            return None
+        ends = range(first + each, first + each * parts, each)
+        return (*ends, len(self.layers))
+
+    @cached_property
+    def riding(self) -> tuple[bool, bool]:
+        """Whether the first and the last layer are of a kind that no other is, so that they ride with equal parts."""
+        kinds = Counter(layer.kind for layer in self.layers)
+        first, last = (bool(each.kind) and kinds[each.kind] == 1 for each in (self.layers[0], self.layers[-1]))
+        return first, last
 
     def in_one_order(self) -> LayerGraph:
         """Return the graph as a chain: edges of no bytes, which cost nothing, order loose neighbours."""

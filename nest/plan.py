@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -118,6 +119,9 @@ class Plan:
         Names of what the links are, one for each level of the cluster that has a menu.
     line
         The devices that the plan may be on.
+    chunks
+        Parts of the model on each stage, 1 unless the schedule is interleaved: layers in a row, with those of all other
+        stages between.
     """
 
     variant: Variant
@@ -128,6 +132,7 @@ class Plan:
     schedule: ScheduleName = "1f1b"
     technologies: tuple[str, ...] = ()
     line: Line = EVERY
+    chunks: int = 1
 
     @property
     def used_devices(self) -> int:
@@ -140,6 +145,14 @@ class Plan:
         """Return for each layer of a graph, by its place, the number of its stage; each has to be in one."""
         found = {name: at for at, stage in enumerate(self.stages) for name in stage.layers}
         return tuple([found[layer.id] for layer in graph.layers])
+
+    def parts(self, graph: LayerGraph, at: int) -> tuple[tuple[int, ...], ...]:
+        """Return the places of a stage's layers, each part that is in a row in the model by itself."""
+        places = [graph.index[name] for name in self.stages[at].layers]
+        if self.chunks == 1:
+            return (tuple(places),)
+        breaks = [0, *(at for at in range(1, len(places)) if places[at] != places[at - 1] + 1), len(places)]
+        return tuple(tuple(places[first:end]) for first, end in pairwise(breaks))
 
     @property
     def stage_variants(self) -> tuple[Variant, ...]:

@@ -132,7 +132,7 @@ DEFAULT = Preset(
     collectives="groups",
     objective="sum",
     in_flight_capped=True,
-    schedules=("1f1b", "gpipe"),
+    schedules=("1f1b", "gpipe", "interleaved"),
 )
 SIMULATED = replace(DEFAULT, name="simulated", objective="simulated", schedules=("1f1b", "gpipe", "zb-h1"))
 PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT, SIMULATED)}

@@ -115,6 +115,8 @@ class Choices:
         What the chosen technologies of the network may cost together, in the unit of their menus.
     schedules
         In which orders stages may take their passes, of those that the preset prices.
+    chunks
+        Allowed numbers of chunks of a stage, where it is interleaved.
     """
 
     tensor: Allowed = None
@@ -133,6 +135,7 @@ class Choices:
     stage_tensor: Allowed = None
     price_at_most: Number | None = None
     schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
+    chunks: Allowed = None
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -179,6 +182,7 @@ COUNTED = (
     "stages",
     "zero_degree",
     "recomputed",
+    "chunks",
     "stage_tensor",
 )
 """Choices that are whole numbers from 1."""
@@ -259,6 +263,13 @@ class Problem:
         if strange := sorted(self.choices.schedules - set(self.preset.schedules)):
             remedy = f"this preset prices {', '.join(self.preset.schedules)}"
             raise InvalidProblem("choices.schedules", f"{strange[0]!r} under preset {name!r}", remedy)
+        if self.choices.chunks is not None and max(self.choices.chunks) < 2:
+            raise InvalidProblem("choices.chunks", "1 alone", "give numbers from 2, or leave it out")
+        if self.choices.chunks is not None and "interleaved" not in self.choices.schedules:
+            what = "interleaved is not among choices.schedules"
+            raise InvalidProblem("choices.chunks", what, "allow it, or leave chunks out")
+        if "interleaved" in self.choices.schedules:
+            self._check_interleaved()
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
@@ -279,6 +290,20 @@ class Problem:
         shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]
         if any(shape != shapes[0] for shape in shapes):
             raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
+
+    def _check_interleaved(self) -> None:
+        """Refuse what is not said of plans whose stages are several rows of layers."""
+        if self.constraints:
+            kind, remedy = self.constraints[0].kind, "leave one of the two out"
+            raise InvalidProblem("choices.schedules", f"'interleaved' beside side constraint {kind!r}", remedy)
+        if any(graph.unordered_pair is not None for graph in self.graphs.values()):
+            raise InvalidProblem("choices.schedules", "'interleaved' of a model that branches", "leave it out")
+        if self.choices.stage_tensor is not None:
+            what = "'interleaved' beside stages with tensor widths of their own (stage_tensor)"
+            raise InvalidProblem("choices.schedules", what, "leave one of the two out")
+        if self.cluster.classes:
+            what = "'interleaved' on devices of several classes"
+            raise InvalidProblem("choices.schedules", what, "leave it out: it is priced for devices of one class")
 
     def _check_classes(self) -> None:
         """Refuse classes of devices that the preset would pass over, or for which the model has no times."""

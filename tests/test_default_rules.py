@@ -96,6 +96,7 @@ BROKEN: dict[str, tuple[str, Plan]] = {
     "stages not allowed": ("stages", plan_of(1, 2, 3, zeros=(0,) * 4)),
     "schedule not allowed": ("schedule", replace(LEGAL, schedule="gpipe")),
     "schedule without a price": ("schedule", replace(LEGAL, schedule="zb-h1")),
+    "chunks without interleaving": ("chunks", replace(LEGAL, chunks=2)),
     "kind not allowed": ("recompute", with_stage(0, recompute="selective")),
     "more layers than can": ("recompute", with_stage(0, recompute="full", recomputed=2)),
     "type not allowed": ("sharding", plan_of(2, zeros=(1, 0))),

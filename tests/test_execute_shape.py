@@ -19,12 +19,14 @@ from nest.execute.predict import kept_bytes
 from nest.execute.tiny import Tiny
 from nest.files import write_plan, write_problem
 from nest.graph import LayerGraph
+from nest.line import Line
 from nest.plan import Plan, inside_stage, over_replicas
 from nest.problem import Variant
 from nest.report.executed import executed_text
 from nest.report.layout import Screen
 
 ONE = Variant(1)
+AROUND = Line(((2, 3),))
 
 
 def prepared(plan: Plan, **asked: Any) -> Prepared:
@@ -125,6 +127,14 @@ def test_edges_over_layers_are_said() -> None:
     assert prepare(moe, plan, Asked(microbatches=64)).notes == (
         "the model has experts; the tiny one has none, since no ranks share them",
     )
+
+
+@pytest.mark.parametrize(("changes", "said"), [({}, False), ({"replica_stride": 2}, True), ({"line": AROUND}, True)])
+def test_devices_without_work_are_said(changes: dict[str, Any], said: bool) -> None:
+    """Processes stand for ranks: devices that a plan leaves out or idle have none."""
+    plan = replace(plan_of((4,), ONE, replicas=4), **changes)
+    notes = prepare(problem_of(4, ONE), plan, Asked(microbatches=16)).notes
+    assert any("have no process" in note for note in notes) == said
 
 
 REFUSED: dict[str, tuple[Plan, dict[str, Any]]] = {

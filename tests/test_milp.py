@@ -20,6 +20,7 @@ from nest.errors import OutOfScope, SolverUnavailable
 from nest.evaluate import evaluate
 from nest.milp import Claim, cpsat, cpsat_model, formulation, highs, pyomo_model, solve_cpsat, solve_pyomo
 from nest.milp.claim import NO_PATH
+from nest.milp.cpsat_base import PARAMETERS
 from nest.milp.formulation import Formulation
 from nest.milp.plans import Solution, encode
 from nest.milp.space import Space
@@ -419,8 +420,8 @@ def test_presolve_does_lose_them(
     seeds: tuple[int, ...], left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With presolve most of these are wrong, so that the test above would notice if it came back."""
-    kept = {name: value for name, value in cpsat.PARAMETERS.items() if name not in left_out}
-    monkeypatch.setattr(cpsat, "PARAMETERS", kept)
+    kept = {name: value for name, value in PARAMETERS.items() if name not in left_out}
+    monkeypatch.setattr("nest.milp.cpsat.PARAMETERS", kept)
     wrong = [seed for seed in seeds if solve_cpsat(lossy(seed)).bound != solve(lossy(seed)).objective_ticks]
     assert len(wrong) > len(seeds) // 2
 

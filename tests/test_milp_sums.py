@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import oracle_default as oracle
 import pytest
@@ -24,6 +24,7 @@ from nest.errors import InvalidProblem, OutOfScope
 from nest.evaluate import evaluate
 from nest.milp import (
     Claim,
+    highs,
     scope,
     solve_cpsat,
     solve_pyomo,
@@ -36,6 +37,7 @@ from nest.milp import (
 from nest.milp.claim import NO_PATH
 from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
 from nest.milp.sum_plans import NOTHING, SumSolution, encode
+from nest.objectives import least
 from nest.plan import Plan
 from nest.presets import PAPER
 from nest.problem import Problem, Training
@@ -213,6 +215,23 @@ def test_coupling(kind: str, seed: int) -> None:
     assert seed >= 600 or kind == "all" or (found.backend, found.status) == ("cpsat", Status.OPTIMAL)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("distinct_stages", 109), ("same_sharding", 145), ("budget", 184)])
+def test_least_where_stages_are_tied(kind: str, seed: int) -> None:
+    """The fewest devices, and the least memory, of all plans that keep a time and what ties stages together."""
+    problem = coupled(kind, seed)
+    best = solve(problem)
+    assert best.objective_s is not None
+    most, within = best.time.ticks(best.objective_s * 1.3), list[tuple[int, int]]()
+    for plan in oracle.plans(problem):
+        verdict = evaluate(problem, plan)
+        if verdict.legal and verdict.objective_ticks is not None and verdict.objective_ticks <= most:
+            within.append((plan.used_devices, max(stage.memory for stage in verdict.stages)))
+    amounts: tuple[Literal["devices", "memory"], ...] = ("devices", "memory")
+    for at, what in enumerate(amounts):
+        found = least(problem, what, best.objective_s * 1.3)
+        assert (found.size, found.proven) == (min(each[at] for each in within), True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1400))
 @pytest.mark.parametrize("kind", [*DEARER, "all"])
@@ -354,7 +373,7 @@ def solved(model: Any) -> bool:
     """Whether a model has a solution."""
     if isinstance(model, sum_cpsat_model.SumCpSat):
         return cp_model.CpSolver().solve(model.model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    return sum_highs.solved(model, None)[0].best_feasible_objective is not None
+    return highs.solved(model, None)[0].best_feasible_objective is not None
 
 
 def test_rules_have_the_names_and_the_order_of_the_formulation() -> None:

@@ -300,13 +300,12 @@ def stopping(after: int) -> Any:
 
 
 @pytest.mark.parametrize("after", range(6))
-def test_front_that_ends_early(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_front_that_ends_early(after: int) -> None:
     """With a limit there are fewer points, each of them a point of the front, and the last may lack a proof."""
     problem = chain(layers=6, devices=8)
     whole = frontier(problem)
     assert len(whole.points) > 3
-    monkeypatch.setattr("nest.objectives.search.solve", stopping(after))
-    front = frontier(problem)
+    front = frontier(problem, search=stopping(after))
     known = len(front.points)
     assert known == min(after, len(whole.points))
     assert [point.devices for point in front.points] == [each.devices for each in whole.points[-known:] if known]
@@ -319,28 +318,26 @@ def test_front_that_ends_early(after: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("more", "proven"), [(0, False), (1, True)])
-def test_last_point_before_a_limit(more: int, proven: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_point_before_a_limit(more: int, proven: bool) -> None:
     """What a search that was stopped knows proves the point before it, or leaves open whether fewer are as fast."""
     first = solve(chain())
     assert first.objective_ticks is not None
     bound = first.objective_ticks + more
     stopped = replace(first, status=Status.UNKNOWN, plan=None, objective_ticks=None, bound_ticks=bound, reason="late")
     answers = iter([first, stopped])
-    monkeypatch.setattr("nest.objectives.search.solve", lambda *_, **__: next(answers))
-    front = frontier(chain())
+    front = frontier(chain(), search=lambda *_, **__: next(answers))
     assert [point.proven for point in front.points] == [proven]
     assert (front.complete, front.reason) == (False, "late")
 
 
 @pytest.mark.parametrize("after", range(5))
-def test_least_that_ends_early(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_that_ends_early(after: int) -> None:
     """With a limit the amount may be more than the least, and what is said to be too little is."""
     problem = chain(layers=6, devices=8)
     seconds = 60.0
     whole = least(problem, "devices", seconds)
     assert whole.used is not None
-    monkeypatch.setattr("nest.objectives.search.solve", stopping(after))
-    answer = least(problem, "devices", seconds)
+    answer = least(problem, "devices", seconds, search=stopping(after))
     if after == 0:
         assert (answer.result.status, answer.used) == (Status.UNKNOWN, None)
         return

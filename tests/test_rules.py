@@ -64,6 +64,7 @@ BROKEN: dict[str, tuple[str, Plan]] = {
     "more replicas than microbatches": ("replicas", plan_of(FIRST, LAST, replicas=5)),
     "stages not allowed": ("stages", Plan(NARROW, 1, 12, (WHOLE,))),
     "schedule not allowed": ("schedule", replace(plan_of(FIRST, LAST), schedule="gpipe")),
+    "chunks without interleaving": ("chunks", replace(plan_of(FIRST, LAST), chunks=2)),
     "recomputation left out": ("recompute", plan_of(replace(FIRST, recompute="none"), LAST)),
     "last stage recomputes": ("recompute", plan_of(FIRST, replace(LAST, recompute="full"))),
     "type not allowed": ("sharding", plan_of(replace(FIRST, sharding=inside_stage(3, 2)), LAST)),

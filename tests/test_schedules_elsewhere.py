@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
+from itertools import pairwise
 
 import oracle_default as oracle
 import oracle_schedules as schedules
@@ -16,7 +17,9 @@ from random_schedules import scheduled_problem
 from nest.certificate import check
 from nest.errors import Infeasible, InvalidPlan, OutOfScope
 from nest.execute import Asked, prepare
-from nest.export import FRAMEWORKS, Framework, Inexpressible, exported, problem_for
+from nest.export import FRAMEWORKS, Assignment, Framework, Inexpressible, exported, problem_for
+from nest.families.formats.megatron_flags import flags_of_text
+from nest.plan import over_replicas
 from nest.presets import DEFAULT, SIMULATED, ScheduleName
 from nest.problem import Problem
 from nest.report.space import plans_of
@@ -40,6 +43,7 @@ def test_torchtitan_has_gpipe() -> None:
     [
         *((each, "zb-h1") for each in FRAMEWORKS.values()),
         *((each, "gpipe") for each in FRAMEWORKS.values() if each is not TORCHTITAN),
+        *((FRAMEWORKS[name], "interleaved") for name in ("deepspeed", "accelerate")),
     ],
 )
 def test_schedules_that_frameworks_do_not_have(framework: Framework, name: ScheduleName) -> None:
@@ -47,11 +51,49 @@ def test_schedules_that_frameworks_do_not_have(framework: Framework, name: Sched
     given = eight(ONE, 16, ENDS)
     with pytest.raises(Inexpressible, match=f"schedule: '{name}': {framework.title} is written with 1f1b"):
         exported(replace(given, plan=replace(given.plan, schedule=name)), framework)
-    problem = given.problem.with_preset(SIMULATED)
+    problem = given.problem.with_preset(DEFAULT if name == "interleaved" else SIMULATED)
     with pytest.raises(Infeasible, match=r"is written with 1f1b.*, of which the problem allows nothing"):
         problem_for(problem.with_choices(schedules=frozenset({name})), given.run, framework)
     asked = problem_for(problem.with_choices(schedules=frozenset({name, "1f1b"})), given.run, framework)
     assert asked.choices.schedules == {"1f1b"}
+
+
+def chunked() -> Assignment:
+    """Return a plan of four stages with two chunks of four layers each; embedding and head ride along."""
+    given = eight(ONE, 16, ENDS)
+    graph = given.problem.graphs[ONE]
+    ends = graph.equal_parts(8)
+    assert ends == (5, 9, 13, 17, 21, 25, 29, 34)
+    runs = list(pairwise([0, *ends]))
+    stages = tuple(
+        replace(stage, layers=tuple(graph.layers[place].id for run in runs[at::4] for place in range(*run)))
+        for at, stage in enumerate(given.plan.stages)
+    )
+    return replace(given, plan=replace(given.plan, stages=stages, schedule="interleaved", chunks=2))
+
+
+def test_chunks_in_megatron() -> None:
+    """Equal chunks are a number of layers, others a layout; what recomputes in part is refused."""
+    given = chunked()
+    alike = tuple(replace(stage, sharding=over_replicas(1, 16)) for stage in given.plan.stages)
+    given = replace(given, plan=replace(given.plan, stages=alike))
+    flags = flags_of_text(exported(given, FRAMEWORKS["megatron"]).text)
+    assert flags["--num-layers-per-virtual-pipeline-stage"] == "4"
+    assert flags["--pipeline-model-parallel-size"] == "4"
+    part = tuple(replace(stage, recompute="full", recomputed=1) for stage in alike)
+    with pytest.raises(Inexpressible, match="of a stage of 2 chunks: frameworks count in each chunk"):
+        exported(replace(given, plan=replace(given.plan, stages=part)), FRAMEWORKS["megatron"])
+
+
+def test_chunks_in_torchtitan() -> None:
+    """Chunks are parts of their own, in the order of the pipeline."""
+    parallelism = tomllib.loads(exported(chunked(), TORCHTITAN).text)["parallelism"]
+    assert parallelism["pipeline_parallel_schedule"] == "Interleaved1F1B"
+    parts = parallelism["module_fqns_per_model_part"]
+    assert len(parts) == 8
+    assert parts[0] == ["tok_embeddings", *(f"layers.{at}" for at in range(4))]
+    assert parts[4] == [f"layers.{at}" for at in range(16, 20)]
+    assert parts[7][-2:] == ["norm", "output"]
 
 
 def test_zero_bubbles_are_not_executed() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import islice
+from operator import mul
 
 from nest.cost.memory import state
-from nest.cost.schedules import Schedule, in_flight
+from nest.cost.schedules import Schedule
 from nest.evaluate import Evaluation, sharing_replicas
 from nest.evaluate.rules import priced_sharding
 from nest.graph import Layer
+from nest.pipeline import flights
 from nest.plan import Plan
 from nest.problem import OPTIMIZER_COPIES, Copies, Problem, exchanging_type
 from nest.units import quanta
@@ -71,19 +74,22 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
     if problem.preset.collectives != "groups":
         return MemoryParts(weights, gradients, optimizer, activations=left)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    flying = in_flight(Schedule(plan.schedule), len(plan.stages), at, microbatches)
-    activations = flying * kept_quanta(problem, plan, evaluation, at)
+    kept = kept_quanta(problem, plan, evaluation, at)
+    moments = flights(Schedule(plan.schedule, plan.chunks), len(plan.stages), at, microbatches)
+    activations = max(sum(map(mul, each.kept, kept)) for each in moments)
     overhead = quanta(problem.training.overhead_bytes, per_byte)
     peak = left - overhead
     passing = peak - evaluation.stages[at].stepping
     return MemoryParts(weights, gradients, optimizer, activations, passing - activations, overhead, peak - passing)
 
 
-def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> int:
-    """Return what a microbatch keeps in a stage."""
+def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> tuple[int, ...]:
+    """Return what a microbatch keeps in each chunk of a stage."""
     layers = _layers(problem, plan, at)
     held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
-    return sum(quanta(each.activation_bytes, evaluation.scale.quanta_per_byte) for each in held_by)
+    kept = iter([quanta(each.activation_bytes, evaluation.scale.quanta_per_byte) for each in held_by])
+    parts = plan.parts(problem.graphs[plan.variant], at)
+    return tuple(sum(islice(kept, len(part))) for part in parts)
 
 
 def _layers(problem: Problem, plan: Plan, at: int) -> tuple[Layer, ...]:

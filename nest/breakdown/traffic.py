@@ -68,7 +68,10 @@ def _terms(
     at, replica = where
     span, microbatches = problem.cluster.span, -(-problem.microbatches(plan.variant) // plan.replicas)
     first, end = _block(plan, at, replica)
-    neighbours = [other for other in (at - 1, at + 1) if 0 <= other < len(plan.stages)]
+    stages = len(plan.stages)
+    neighbours = [other for other in (at - 1, at + 1) if 0 <= other < stages]
+    if plan.chunks > 1:  # the ends send to each other
+        neighbours = [(at - 1) % stages, (at + 1) % stages]
     for other in neighbours:
         there = _block(plan, other, replica)[0]
         yield span(min(first, there), max(first, there)), microbatches * parts.transfer // len(neighbours)

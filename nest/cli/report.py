@@ -130,7 +130,7 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
     from nest.simulate import pipeline_of, simulate
 
     problem, plan = priced.problem, priced.plan
-    run = simulate(pipeline_of(problem, plan, priced.evaluation), schedule_named(plan.schedule))
+    run = simulate(pipeline_of(problem, plan, priced.evaluation), schedule_named(plan.schedule, plan.chunks))
     file, provenance = str(path), found.provenance
     if searches is None:
         changed = sensitivity(problem, plan)

@@ -45,9 +45,9 @@ WIDTHS = ("tensor", "context", "expert", "microbatch")
 CHOICES = {"pipeline": "stages", "data": "replicas", "recompute": "stage_recompute", "schedule": "schedules"}
 """Choices that options settle which have another name."""
 
-SCHEDULES = ("1f1b", "gpipe", "zb-h1")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 
-PINS = (*WIDTHS, "pipeline", "data", "sequence_parallel", "recompute", "zero", "schedule")
+PINS = (*WIDTHS, "pipeline", "data", "sequence_parallel", "recompute", "zero", "schedule", "chunks")
 """Options that settle a choice, free where they are not typed."""
 
 
@@ -119,6 +119,7 @@ def pin_options(command: Any) -> Any:
         click.option("--zero", type=click.IntRange(0, 3), help="Only this ZeRO type."),
         click.option("--recompute", type=click.Choice(("none", "selective", "full")), help="Only this recomputation."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Only this; zb-h1 is played.  [default: 1f1b]"),
+        click.option("--chunks", metavar="N", type=WHOLE, help="With interleaved: only so many of each stage."),
         click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="Share the sequence, or not."),
         click.option("--microbatch", metavar="N", type=WHOLE, help="Only so many sequences of a rank at a time."),
         click.option("--expert", metavar="N", type=WHOLE, help="Only this expert-parallel width."),

@@ -57,7 +57,8 @@ def simulate_command(
     """
     check_files(problem_path or first_path, {"--trace": trace})
     found, plan_path = plan_from((first_path, second_path), problem_path, preset, settings)
-    asked = _schedule(schedule or found.plan.schedule, chunks)
+    own = schedule in (None, found.plan.schedule) and found.plan.chunks > 1
+    asked = _schedule(schedule or found.plan.schedule, chunks or (found.plan.chunks if own else None))
     try:
         played = _played(found, asked, weight_share=weight_share, overlapped=overlap)
     except InvalidPlan as error:

@@ -227,6 +227,13 @@ class CouplingConstraint(Constraint):
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
         """Return how a plan breaks the constraint, in a few words, None where it keeps it."""
 
+    def most_ticks(self, devices: int, tick: Fraction) -> int | None:
+        """Return how many ticks an iteration may take on so many devices, None where that is all the same.
+
+        It only makes a search faster: what it says has to be posted, too.
+        """
+        return None
+
     def post(self, programme: Programme) -> None:
         """Post the constraint in the mathematical programme, so that just the plans that keep it are left.
 

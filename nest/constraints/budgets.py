@@ -96,12 +96,17 @@ class Budget(CouplingConstraint):
         cost = devices * whole.iteration * self.rate
         return f"it costs {self._spelt(float(cost))} on {devices} devices" if cost > exact(self.most) else None
 
+    def most_ticks(self, devices: int, tick: Fraction) -> int | None:
+        """Return how many ticks an iteration may take on so many devices; None where they cost nothing."""
+        cost = devices * self.rate * tick
+        return floor(exact(self.most) / cost) if cost > 0 else None
+
     def post(self, programme: Programme) -> None:
         """Post how long an iteration may take on the devices of each outer choice."""
         for choice in programme.choices:
-            cost = choice.devices * self.rate * programme.tick
-            if cost > 0:
-                programme.limit_objective(floor(exact(self.most) / cost), [choice.taken])
+            most = self.most_ticks(choice.devices, programme.tick)
+            if most is not None:
+                programme.limit_objective(most, [choice.taken])
 
 
 class _Rate(NamedTuple):

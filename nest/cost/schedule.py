@@ -13,8 +13,8 @@ def iteration(load: int, microbatches: int, replicas: int, stages: int, sync: in
     return load * rounds(microbatches, replicas, stages) + sync
 
 
-def summed(loads: int, slowest: int, microbatches: int, sync: int) -> int:
-    """Return the objective ``sum``: ``sum of loads + (m - 1) * slowest + sync``, in ticks.
+def summed(loads: int, slowest: int, microbatches: int, sync: int, chunks: int = 1) -> int:
+    """Return the objective ``sum``: ``m * slowest + (sum of the other loads) / v + sync``, in ticks, rounded up.
 
     Every stage fills once, and the slowest works on every further microbatch of its replica: the makespan of 1F1B for
     equal stages (arXiv 2104.04473, section 2.1). For others it is close and no bound: longer where loads differ, and
@@ -24,5 +24,7 @@ def summed(loads: int, slowest: int, microbatches: int, sync: int) -> int:
     ----------
     microbatches
         Of one replica.
+    chunks
+        ``v`` of each stage: it fills with one of them (section 2.2).
     """
-    return loads + (microbatches - 1) * slowest + sync
+    return microbatches * slowest - (slowest - loads) // chunks + sync

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from nest.dp.agenda import settle_sums
 from nest.dp.incumbent import Incumbent
 from nest.dp.outer import Bounds, OuterChoice, OuterChoices, outer_choices
 from nest.dp.reason import why_constrained, why_infeasible
@@ -14,7 +15,6 @@ from nest.dp.sharded import ShardedSearch
 from nest.dp.simulated import settle_simulated
 from nest.dp.simulated_outer import least_played_of_any_cut
 from nest.dp.sum_outer import least_of_any_cut
-from nest.dp.sum_search import settle_sums
 from nest.dp.uneven_search import least_uneven, settle_uneven
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch

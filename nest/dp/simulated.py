@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
+from nest.dp.agenda import Agenda
 from nest.dp.incumbent import Incumbent
 from nest.dp.makespans import makespans
 from nest.dp.simulated_outer import SimulatedBounds
@@ -17,7 +18,7 @@ from nest.dp.simulated_rows import passes_of
 from nest.dp.simulated_search import PlayedChoice
 from nest.dp.sum_outer import SumChoice
 from nest.dp.sum_rows import Path, SumRows
-from nest.dp.sum_search import Agenda, Prepared, SumSearch, sum_plan
+from nest.dp.sum_search import Prepared, SumSearch, sum_plan
 from nest.dp.watch import TimeUp, Watch
 from nest.presets import ScheduleName
 from nest.problem import Variant
@@ -51,7 +52,7 @@ class _Sums(Agenda):
     def schedules(self) -> list[ScheduleName]:
         return sorted(self.tables.problem.choices.schedules)
 
-    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
+    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:  # noqa: ARG002 - always 1
         return _SumEngine(self.tables.of_variant(variant), self.watch, schedule, self.played)
 
 
@@ -83,7 +84,7 @@ class _Played(Agenda):
     def schedules(self) -> list[ScheduleName]:
         return sorted(self.tables.problem.choices.schedules)
 
-    def engine(self, variant: Variant, schedule: ScheduleName) -> SumSearch:
+    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:  # noqa: ARG002 - always 1
         tables = self.tables.of_variant(variant)
         return SumSearch(tables, self.watch, schedule, SimulatedBounds(tables, schedule))
 

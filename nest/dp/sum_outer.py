@@ -117,6 +117,10 @@ class SumBounds:
         self._slowdowns: dict[frozenset[str], float] = {}
         self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
 
+    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
+        """Return with which numbers of stages, and of microbatches of a replica, there may be plans at all."""
+        return np.ones(np.broadcast(stages, microbatches).shape, dtype=bool)
+
     @cached_property
     def hop(self) -> Ints:
         """Least ticks of a transfer across a boundary of each level."""
@@ -404,14 +408,18 @@ def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
         return []
     replicas, first, last = numbers.replicas, numbers.first, numbers.last
     sharing = np.maximum.reduceat(tables.most_sharing(replicas), first)
-    fewest = bounds.fewest_stages(replicas[first], sharing)
     room = np.searchsorted(replicas, numbers.blocks // numbers.stages, side="right") - 1
-    at, run = np.nonzero((numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
+    kept = (first <= room[:, None]) & bounds.possible(
+        numbers.stages[:, None], -(-tables.microbatches // replicas[first])
+    )
+    if kept.any():
+        kept &= numbers.stages[:, None] >= bounds.fewest_stages(replicas[first], sharing)
+    at, run = np.nonzero(kept)
     chosen = numbers.stages[at], first[run], np.minimum(last[run], room[at])
     found = []
     for number, arrangement in enumerate(bounds.problem.preset.arrangements):
-        kept = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
-        found.append(_bounded(bounds, (chosen[0][kept], chosen[1][kept], chosen[2][kept]), arrangement))
+        several = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
+        found.append(_bounded(bounds, (chosen[0][several], chosen[1][several], chosen[2][several]), arrangement))
     return found
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nest.dp.agenda import settle_sums
 from nest.dp.incumbent import First
-from nest.dp.sum_search import settle_sums
 from nest.dp.watch import Watch
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, Tables

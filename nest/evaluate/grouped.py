@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -28,10 +29,11 @@ from nest.cost.groups import Spread
 from nest.cost.memory import state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths, hideable, left
 from nest.cost.scale import Scale
-from nest.cost.schedules import Schedule, in_flight
+from nest.cost.schedules import Schedule
 from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.graph import Axis, Collective, CollectiveKind, Layer, LayerGraph, Recomputed
+from nest.pipeline import flights
 from nest.plan import Plan
 from nest.problem import Problem, Variant, exchanging_type
 from nest.units import Ints, Number, bytes_of, quanta
@@ -42,6 +44,18 @@ def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scal
     walk = _Walk(problem, plan, graph, scale)
     for at in range(len(plan.stages)):
         yield _Stage(walk, at).figures()
+
+
+def part_numbers(plan: Plan, graph: LayerGraph) -> tuple[int, ...]:
+    """Return for each layer, by its place, the number of its part: of stage ``k`` chunk ``j`` is ``j * S + k``."""
+    count = len(plan.stages)
+    found = {
+        place: chunk * count + at
+        for at in range(count)
+        for chunk, part in enumerate(plan.parts(graph, at))
+        for place in part
+    }
+    return tuple(found[place] for place in range(len(graph)))
 
 
 class Groups(NamedTuple):
@@ -102,8 +116,8 @@ class _Walk:
     def __init__(self, problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> None:
         self.problem, self.plan, self.scale = problem, plan, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
-        self._stage_of, self.hidden = plan.stages_of(graph), hidden_millionths(problem.training)
-        self.variants = plan.stage_variants
+        self.hidden, self.parts = hidden_millionths(problem.training), plan.chunks * len(plan.stages)
+        self._part_of, self.variants = part_numbers(plan, graph), plan.stage_variants
         self._groups: dict[tuple[Variant, Axis, int], Spread] = {}
         self._holders: dict[tuple[Variant, tuple[int, ...]], Spread] = {}
         self._inside: dict[tuple[Variant, Collective, int], int] = {}
@@ -133,14 +147,19 @@ class _Walk:
         """Return the layers as a stage has them: those of its own variant."""
         return self.problem.graphs[self.variants[at]]
 
-    def levels(self, at: int) -> Ints:
-        """Return the levels between a stage and the next: a row for each replica, a column for each device."""
-        here, there = self.plan.stages[at], self.plan.stages[at + 1]
-        ranks = np.arange(min(here.devices, there.devices), dtype=np.int64)
-        return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(at + 1)[:, None] + ranks)
+    def ends(self, boundary: int) -> tuple[int, int]:
+        """Return the stages of the parts before and behind a boundary."""
+        count = len(self.plan.stages)
+        return boundary % count, (boundary + 1) % count
+
+    def levels(self, boundary: int) -> Ints:
+        """Return the levels between a part and the next: a row for each replica, a column for each device."""
+        at, to = self.ends(boundary)
+        ranks = np.arange(min(self.plan.stages[at].devices, self.plan.stages[to].devices), dtype=np.int64)
+        return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
     def alive(self, boundary: int, at: int) -> float:
-        """Return the bytes alive behind a stage: of each layer up to it the most that it sends beyond, once.
+        """Return the bytes alive behind a part: of each layer up to it the most that it sends beyond, once.
 
         Parameters
         ----------
@@ -149,7 +168,7 @@ class _Walk:
         """
         largest, graph = dict[int, int](), self.graph_of(at)
         for (source, target), edge in zip(graph.places, graph.edges, strict=True):
-            if self._stage_of[source] <= boundary < self._stage_of[target]:
+            if self._part_of[source] <= boundary < self._part_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
@@ -241,9 +260,16 @@ class _Stage:
     def again(self) -> tuple[Recomputed | None, ...]:
         return self.walk.plan.stages[self.at].repeats(self.layers)
 
+    @cached_property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """Where its parts begin and end among its layers: one, or one for each chunk."""
+        ends = list(accumulate(len(part) for part in self.walk.plan.parts(self.walk.graph_of(self.at), self.at)))
+        return tuple(pairwise([0, *ends]))
+
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        before, behind = self._hops(self.at - 1), self._hops(self.at)
+        places = range(self.at, self.walk.parts, len(self.walk.plan.stages))
+        before, behind = (self._all_hops([at - back for at in places]) for back in (1, 0))
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
         places = self.walk.places(blocks, self.variant.width).tolist()
@@ -255,26 +281,36 @@ class _Stage:
                 there.level,
                 back.level,
                 block,
+                there.busy + back.busy,
             )
             for there, back, place, block in zip(before, behind, places, blocks.tolist(), strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
-        forward, backward, entry, out, block = max(rows, key=lambda row: (row[0] + row[1], row))
+        forward, backward, entry, out, block, transfer = max(rows, key=lambda row: (row[0] + row[1], row))
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
         load = forward + backward + sum(shown)
         memory, stepping = self._memory()
         once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
-        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes)
+        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes, transfer)
+
+    def _all_hops(self, boundaries: Sequence[int]) -> list[Hop]:
+        """Return the transfers across some boundaries together for each replica, and the outermost level of them."""
+        columns = zip(*map(self._hops, boundaries), strict=True)
+        return [
+            Hop(sum(hop.received for hop in hops), sum(hop.sent for hop in hops), max(hop.level for hop in hops))
+            for hops in columns
+        ]
 
     def _hops(self, boundary: int) -> list[Hop]:
         """Return the transfers across a boundary for each replica, in its slowest pair of devices."""
         walk = self.walk
-        if not 0 <= boundary < len(walk.plan.stages) - 1:
+        if not 0 <= boundary < walk.parts - 1:
             return [Hop(0, 0, 0)] * walk.plan.replicas
-        levels, ends = walk.levels(boundary), (walk.variants[boundary], walk.variants[boundary + 1])
-        sizes = np.array([walk.alive(boundary, boundary)]), np.array([walk.alive(boundary, boundary + 1)])
+        levels, (at, to) = walk.levels(boundary), walk.ends(boundary)
+        ends = walk.variants[at], walk.variants[to]
+        sizes = np.array([walk.alive(boundary, at)]), np.array([walk.alive(boundary, to)])
         hops = {}
         for level in set(levels.ravel().tolist()):
             crossing = walk.exchanges.resharding_s(ends, level, sizes)
@@ -315,7 +351,8 @@ class _Stage:
         """Return the same of one layer whose weights are gathered for each pass."""
         block = self._first_block
         gathered = self._exchanged(FORWARD, self._weights([self.layers[at]]))
-        forward = self._left(gathered, self._pass(at, "forward", block) if at else 0)
+        opens = any(at == first for first, _ in self.parts)
+        forward = self._left(gathered, 0 if opens else self._pass(at, "forward", block))
         window = self._pass(at, "backward", block) + self._again(at, block)
         if not self._puts_off:
             return Shown(forward, self._left(self._behind[at], window), 0)
@@ -447,16 +484,24 @@ class _Stage:
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
         held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
-        kept = list(accumulate(walk.quanta(each.activation_bytes) for each in held_by))
+        kept = [walk.quanta(each.activation_bytes) for each in held_by]
         working = [walk.quanta(each.working_bytes) for each in held_by]
         moments = [self._moment(layer, size) for layer, size in zip(self.layers, working, strict=True)]
-        at_work = [kept[-1]] * len(kept) if self._puts_off else kept  # gradients of weights need all of it later
-        peak = max(sum(both) for both in zip(at_work, moments, strict=True))
-        flying = in_flight(Schedule(walk.plan.schedule), stages, self.at, microbatches)
-        passing = (flying - 1) * kept[-1] + peak
+        whole = [sum(kept[first:end]) for first, end in self.parts]
+        peaks = [self._peak(kept[first:end], moments[first:end]) for first, end in self.parts]
+        schedule = Schedule(walk.plan.schedule, walk.plan.chunks)
+        passing = max(
+            sum(map(mul, each.kept, whole)) - whole[each.chunk] + peaks[each.chunk]
+            for each in flights(schedule, stages, self.at, microbatches)
+        )
         overhead = walk.quanta(walk.problem.training.overhead_bytes)
         stepping = max(walk.copies.stepped * self._stepped_on - passing, 0)
         return held + passing + stepping + overhead, stepping
+
+    def _peak(self, kept: Sequence[int], moments: Sequence[int]) -> int:
+        """Return what the microbatch at work takes at most, with all that its layers have in use for a moment."""
+        held = [sum(kept)] * len(kept) if self._puts_off else accumulate(kept)  # until gradients of weights are there
+        return max(size + moment for size, moment in zip(held, moments, strict=True))
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""

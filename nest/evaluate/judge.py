@@ -15,6 +15,7 @@ from nest.evaluate.levelled import levelled_figures
 from nest.evaluate.played import stage_times
 from nest.evaluate.rules import (
     choice_violations,
+    chunk_violations,
     cover_violations,
     memory_violations,
     placement_violations,
@@ -56,7 +57,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     graph = _graph(problem, plan)
     scale = scale or scale_of(problem)
     technology, technologies = list(technology_violations(problem, plan)), problem.cluster.named(plan.technologies)
-    violations = [*choice_violations(problem, plan), *technology, *cover_violations(graph, plan)]
+    violations = [*choice_violations(problem, plan), *chunk_violations(problem, plan)]
+    violations += [*technology, *cover_violations(graph, plan)]
     if technologies is None or any(violation.rule in ("cover", "order") for violation in violations):
         return Evaluation(scale, None, (), tuple(violations))
     problem = problem.built(technologies)
@@ -64,6 +66,7 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     violations += placement
     if (
         plan.schedule not in problem.preset.schedules
+        or (plan.chunks > 1) != (plan.schedule == "interleaved")
         or plan.replicas < 1
         or any(violation.rule == "devices" for violation in placement)
     ):
@@ -92,7 +95,7 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
         pipeline = Pipeline(stage_times(problem, plan, scale, figures), each)
         return simulate(pipeline, Schedule(plan.schedule)).makespan + sync, sync
     if problem.preset.objective == "sum":
-        return summed(sum(stage.load for stage in figures), load, each, sync), sync
+        return summed(sum(stage.load for stage in figures), load, each, sync, plan.chunks), sync
     return iteration(load, microbatches, plan.replicas, len(figures), sync), sync
 
 

@@ -35,7 +35,8 @@ def pipeline_of(
 
     The loads are exactly those of the judge. How they divide into transfers, passes and recomputation follows from the
     layers. Where the preset prices single edges, a transfer is what the judge adds to the layers for it: nothing where
-    a recomputation hides it. Exchanges of sharding are part of the passes that they serve.
+    a recomputation hides it. Exchanges of sharding are part of the passes that they serve, and of an interleaved plan
+    transfers, too: its passes divide among the chunks as equally as ticks allow.
 
     Parameters
     ----------
@@ -62,7 +63,8 @@ def pipeline_of(
     problem = problem.built(problem.cluster.named(plan.technologies) or ())
     stages = stage_times(problem, plan, evaluation.scale, evaluation.stages, weight_share)
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
-    wrap, wrap_send = _wrap(problem, plan, evaluation.scale) if len(stages) > 1 else (0, 0)
+    apart = len(stages) > 1 and plan.chunks == 1
+    wrap, wrap_send = _wrap(problem, plan, evaluation.scale) if apart else (0, 0)
     return Pipeline(stages, microbatches, wrap, overlapped, wrap_send)
 
 
@@ -97,6 +99,9 @@ class _Judged:
     def times(self, weight_share: float | None) -> StageTimes:
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
+        if self.plan.chunks > 1:  # transfers of chunks are parts of their passes
+            backward = self.figures.backward + self.figures.sharding - gathered - recompute
+            return StageTimes(self.figures.forward + gathered, backward, recompute=recompute)
         receive, gradient = self._transfers(recompute)
         send, sent_gradient = self._sends()
         layers = self.figures.backward - gradient - sent_gradient - recompute

@@ -131,6 +131,29 @@ def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
     return tuple(each * size for size in problem.shard_groups(plan.variant, plan.replicas))
 
 
+def chunk_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Yield violations of ``chunks``: an allowed number, stages and microbatches that go with it, and equal parts."""
+    chunks, stages, allowed = plan.chunks, len(plan.stages), problem.choices.chunks
+    each = -(-problem.microbatches(plan.variant) // max(plan.replicas, 1))
+    if (chunks > 1) != (plan.schedule == "interleaved") or chunks < 1:
+        yield Violation("chunks", f"{chunks} under {plan.schedule}: interleaved has 2 or more, every other schedule 1")
+    elif chunks > 1 and allowed is not None and chunks not in allowed:
+        yield Violation("chunks", f"{chunks}, allowed are {sorted(allowed)}")
+    elif chunks > 1 and (stages == 1 or each % stages):
+        yield Violation("chunks", f"{each} microbatches of a replica are no multiple of {stages} stages, 2 or more")
+    elif chunks > 1 and _part_ends(problem.graphs[plan.variant], plan) != (
+        due := problem.graphs[plan.variant].equal_parts(chunks * stages)
+    ):
+        ends = "none divide the layers" if due is None else f"equal ones end at {', '.join(map(str, due))}"
+        yield Violation("chunks", f"the {chunks * stages} parts are not equal: {ends}")
+
+
+def _part_ends(graph: LayerGraph, plan: Plan) -> tuple[int, ...]:
+    """Return how many layers the first 1, 2, ... parts hold, in the order of the pipeline."""
+    parts = [plan.parts(graph, at) for at in range(len(plan.stages))]
+    return tuple(accumulate(len(each[chunk]) for chunk in range(plan.chunks) for each in parts if chunk < len(each)))
+
+
 def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``cover`` and ``order``: every layer once, and each edge within a stage or to a later one."""
     index = graph.index
@@ -147,6 +170,9 @@ def cover_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
 
 def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
     """Yield the first violation of ``order``: an edge that leads back, or a stage whose layers are out of order."""
+    if plan.chunks > 1 and plan.schedule == "interleaved":
+        yield from _part_violations(graph, plan)
+        return
     if graph.unordered_pair is None:
         if [name for stage in plan.stages for name in stage.layers] != [layer.id for layer in graph.layers]:
             yield Violation("order", "the stages do not follow the order of the layers")
@@ -163,6 +189,20 @@ def _order_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
         if places != sorted(places):
             yield Violation("order", f"stage {at} does not list its layers in the order of the model")
             return
+
+
+def _part_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
+    """Yield the first violation of ``order`` by chunks: microbatches pass chunk 0 of all stages, then chunk 1."""
+    if graph.unordered_pair is not None:
+        yield Violation("order", f"{plan.chunks} chunks of a model that branches")
+        return
+    parts = [plan.parts(graph, at) for at in range(len(plan.stages))]
+    for at, each in enumerate(parts):
+        if len(each) != plan.chunks:
+            yield Violation("order", f"the layers of stage {at} are in {len(each)} rows, for {plan.chunks} chunks")
+            return
+    if [place for chunk in range(plan.chunks) for each in parts for place in each[chunk]] != list(range(len(graph))):
+        yield Violation("order", "the chunks do not follow the order of the layers")
 
 
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:

@@ -67,6 +67,8 @@ def prepare(problem: Problem, plan: Plan, asked: Asked) -> Prepared:
     InvalidProblem
         If the tiny model cannot be cut as the plan cuts its own.
     """
+    if plan.chunks > 1:
+        raise InvalidPlan("schedule", f"{plan.chunks} chunks on each stage are not executed", "give a plan without")
     _check_layers(problem, plan)
     shape = shape_of(problem, plan, asked.blocks)
     if asked.schedule is not None:
@@ -120,6 +122,8 @@ def _notes(problem: Problem, plan: Plan, job: Job, microbatches: int) -> Iterato
         yield f"layers {len(graph)} -> {shape.layers}"
     if job.microbatches != microbatches:
         yield f"microbatches of a replica {microbatches} -> {job.microbatches}"
+    if plan.line.left_out or plan.used_devices > plan.replicas * sum(stage.devices for stage in plan.stages):
+        yield "devices that the plan leaves out, or idle, have no process: where ranks stand plays no part here"
     skips = sum(target > source + 1 for source, target in graph.places)
     if skips:
         yield f"the model has {skips} edges over layers; the tiny one is a chain"

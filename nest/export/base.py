@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import ClassVar
 
 import numpy as np
@@ -140,15 +140,16 @@ class Assignment:
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """First block and end of each stage, by place in the model."""
-        ends = [0]
-        for stage in self.plan.stages:
-            ends.append(ends[-1] + len(stage.layers))
+        """First block and end of each part of the pipeline: of each stage, or of all first chunks, all second ones."""
+        graph, plan, ends = self.problem.graphs[self.plan.variant], self.plan, [0]
+        parts = [plan.parts(graph, at) for at in range(len(plan.stages))]
+        for chunk, each in product(range(plan.chunks), parts):
+            ends.append(ends[-1] + len(each[chunk]))
         return tuple(pairwise(ends))
 
     @cached_property
     def layers(self) -> tuple[range, ...]:
-        """Layers of each stage, counted from 0 without the embedding before them."""
+        """Layers of each part, counted from 0 without the embedding before them."""
         last = self.model.layers
         return tuple(range(max(first - 1, 0), min(end - 1, last)) for first, end in self.runs)
 
@@ -242,7 +243,13 @@ class Framework(ABC):
         zero, degree = same_sharding(given.plan, self.title)
         faults += self.zero_faults(zero, given.outer)
         faults += self.degree_faults(degree, given.outer)
-        faults += self.recompute_faults(*same_recompute(given.problem, given.plan, self.title))
+        kind, count = same_recompute(given.problem, given.plan, self.title)
+        faults += self.recompute_faults(kind, count)
+        if given.plan.chunks > 1 and count is not None:
+            what = (
+                f"{kind!r} in {count} layers of a stage of {given.plan.chunks} chunks: frameworks count in each chunk"
+            )
+            faults.append(Fault("recompute", what))
         for fault in faults:
             raise Inexpressible(fault.where, fault.what, APPROXIMATE)
 
@@ -372,7 +379,8 @@ def width_faults(outer: Outer, title: str, **most: int) -> list[Fault]:
 def header(given: Assignment, framework: Framework) -> list[str]:
     """Return the first lines of a file: what it is, and for which versions."""
     plan = given.plan
-    shape = f"{plan.variant}, {len(plan.stages)} stages, {plan.replicas} replicas"
+    chunks = f" of {plan.chunks} chunks" if plan.chunks > 1 else ""
+    shape = f"{plan.variant}, {len(plan.stages)} stages{chunks}, {plan.replicas} replicas"
     return [
         f"# {given.problem.name}: {given.iteration_s:.6g} s an iteration",
         f"# {shape}",

@@ -23,6 +23,7 @@ from nest.export.megatron_model import Flags, model_flags, require_same_model
 from nest.export.megatron_rules import broken_rules
 from nest.export.numbers import ModelNumbers
 from nest.families.formats.megatron_flags import flags_of_text
+from nest.presets import ScheduleName
 from nest.problem import Recompute
 from nest.runs import Run
 
@@ -43,6 +44,7 @@ class Megatron(Framework):
     zeros_in_pipeline: ClassVar[frozenset[int]] = frozenset({0, 1})  # Megatron-FSDP is for one stage here
     recomputes: ClassVar[frozenset[Recompute]] = frozenset({"none", "selective", "full"})
     parts: ClassVar[frozenset[Recompute]] = frozenset({"full"})
+    schedules: ClassVar[frozenset[ScheduleName]] = frozenset({"1f1b", "interleaved"})
 
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
@@ -98,6 +100,8 @@ class Megatron(Framework):
         }
         if stages > 1 and not is_even(given):
             flags["--pipeline-model-parallel-layout"] = layout_of(given)
+        elif given.plan.chunks > 1:
+            flags["--num-layers-per-virtual-pipeline-stage"] = str(len(given.layers[0]))
         if variant.context > 1:
             flags["--cp-comm-type"] = EXCHANGES[given.run.context_kind]
         if given.model.experts is not None:

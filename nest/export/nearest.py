@@ -93,14 +93,14 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     if not kinds:
         known = ", ".join(kind for kind in RECOMPUTE if kind in framework.recomputes)
         raise Infeasible(f"{framework.title} recomputes {known}, of which the problem allows nothing")
-    schedules = choices.schedules & framework.schedules
+    schedules = choices.schedules & framework.schedules - {"interleaved"}  # which does not go with side constraints
     if not schedules:
         known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
         raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
     hybrid = choices.hybrid and framework.hybrid
     asked = problem.with_choices(
-        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, stage_tensor=None
+        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=None, stage_tensor=None
     )
     asked = asked.with_constraints(*problem.constraints, constraint)
     whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]

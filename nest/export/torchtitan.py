@@ -46,7 +46,7 @@ From `torchtitan/models/*/__init__.py`.
 RESHARD = {2: "never", 3: "always"}
 """``fsdp_reshard_after_forward`` by ZeRO type."""
 
-NAMES: Mapping[ScheduleName, str] = {"1f1b": "1F1B", "gpipe": "GPipe"}
+NAMES: Mapping[ScheduleName, str] = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """``pipeline_parallel_schedule`` by schedule. What PyTorch has of zero bubbles is other than ZB-H1."""
 
 
@@ -162,7 +162,7 @@ def _shard(given: Assignment, degree: int) -> int:
 
 
 def _modules(given: Assignment) -> list[list[str]]:
-    """Return the modules of each stage by name."""
+    """Return the modules of each part of the pipeline by name."""
     last, parts = given.model.layers + 2, []
     for (first, end), layers in zip(given.runs, given.layers, strict=True):
         before = ["tok_embeddings"] if first == 0 else []
@@ -212,7 +212,9 @@ def _broken_pipeline(training: Mapping[str, Any], parallelism: Mapping[str, Any]
     parts = parallelism.get("module_fqns_per_model_part", [[]])
     if stages == 1:
         return
-    if len(parts) != stages:
+    if len(parts) % stages or (len(parts) > stages) != (
+        parallelism["pipeline_parallel_schedule"] == NAMES["interleaved"]
+    ):
         yield f"module_fqns_per_model_part: {len(parts)} parts for {stages} stages"
     modules = [name for part in parts for name in part]
     layers = [f"layers.{at}" for at in range(len(modules) - 3)]

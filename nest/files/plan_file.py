@@ -85,6 +85,7 @@ class PlanFile(Table):
     schedule: Annotated[ScheduleName, Meta(description=f"one of {', '.join(SCHEDULES)}")]
     stages: Annotated[list[StageTable], Meta(min_length=1, description="a list of stages, at least one")]
     recompute: RecomputeKind = "none"
+    chunks: Count = 1
     left_out: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
     order: Annotated[list[Ends], Meta(description="a list of ranges of devices")] | UnsetType = UNSET
     technologies: Annotated[list[Text], Meta(description="a list of names of technologies")] = field(
@@ -192,6 +193,7 @@ def plan_document(
         "replica_stride": plan.replica_stride,
         "arrangement": plan.arrangement,
         "schedule": plan.schedule,
+        **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
         **{name: _ends(ranges) for name, ranges in zip(("left_out", "order"), plan.line, strict=True) if ranges},
         **({"technologies": list(plan.technologies)} if plan.technologies else {}),
         "stages": [_stage_document(stage) for stage in plan.stages],
@@ -285,6 +287,7 @@ def _plan(document: Document, table: PlanFile, where: str) -> Plan:
         arrangement=table.arrangement,
         schedule=table.schedule,
         line=line,
+        chunks=table.chunks,
         technologies=tuple(table.technologies),
     )
 

@@ -156,6 +156,7 @@ def _choices(table: ChoicesTable) -> Choices:
         stage_recompute=_kinds(_renamed(table)),
         recomputed=_allowed(table.recomputed, "recomputed"),
         hybrid=table.hybrid,
+        chunks=_allowed(table.chunks, "chunks"),
         stage_tensor=_widths(table.stage_tensor),
         schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )

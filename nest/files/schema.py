@@ -195,6 +195,7 @@ class ChoicesTable(Table):
     price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
     schedules: ScheduleNames = "1f1b"
+    chunks: AllowedValues = "any"
 
 
 class LayerRun(Table):

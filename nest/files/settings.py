@@ -103,7 +103,7 @@ PARSERS: Mapping[str, Parser] = {
     "sequence": ({"true": True, "false": False, "any": None}.__getitem__, "true, false or any"),
     **dict.fromkeys(("replicas", "stages"), (parse_allowed, ADVICE)),
     "zero": (parse_zero, ZERO_ADVICE),
-    **dict.fromkeys(("zero_degree", "recomputed"), (parse_allowed, ADVICE)),
+    **dict.fromkeys(("zero_degree", "recomputed", "chunks"), (parse_allowed, ADVICE)),
     "hybrid": ({"true": True, "false": False}.__getitem__, "true or false"),
     "stage_tensor": (parse_widths, WIDTHS_ADVICE),
     "stage_recompute": (parse_recompute, "any, or kinds among none, selective and full, as in none,full"),

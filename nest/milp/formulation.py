@@ -40,6 +40,7 @@ BY_INDEX_SETS: Mapping[str, str] = {
     "nesting": "nothing: no preset that is covered asks for it",
     "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
     "schedule": "`plans.plan_of`: the presets that are covered price 1F1B alone",
+    "chunks": "`plans.plan_of`: 1F1B has none",
 }
 """Rules for which there is nothing to post, and what keeps them."""
 

@@ -222,6 +222,7 @@ RULES: Mapping[str, Post | str] = {
     "nesting": BY_INDEX_SETS["nesting"],
     "technology": BY_INDEX_SETS["technology"],
     "schedule": BY_INDEX_SETS["schedule"],
+    "chunks": BY_INDEX_SETS["chunks"],
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 

@@ -120,7 +120,7 @@ RULES: Mapping[str, Post | str] = {
     "replicas": SUM_BY_INDEX_SETS["replicas"],
     "stages": stages,
     **{name: SUM_BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices")},
-    **{name: SUM_BY_INDEX_SETS[name] for name in ("memory", "range", "nesting", "technology", "schedule")},
+    **{name: SUM_BY_INDEX_SETS[name] for name in ("memory", "range", "nesting", "technology", "schedule", "chunks")},
 }
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 

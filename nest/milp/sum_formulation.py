@@ -36,6 +36,7 @@ SUM_BY_INDEX_SETS: Mapping[str, str] = {
     "nesting": "`nest.tables.Tables.fitting`",
     "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
     "schedule": "the outer choices",
+    "chunks": "nothing: the schedules that are covered have none",
 }
 """Rules for which there is nothing to post under `sum`, and what keeps them."""
 

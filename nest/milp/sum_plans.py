@@ -60,7 +60,7 @@ def encode(made: SumFormulation, plan: Plan) -> SumSolution | None:
     A plan that another arrangement would place alike is that of the arrangement which comes first.
     """
     at = choice_of(made.problem, made.choices, plan)
-    if at is None or plan.technologies != made.problem.cluster.technologies:
+    if at is None or plan.chunks != 1 or plan.technologies != made.problem.cluster.technologies:
         return None
     tables, arcs = made.of(made.choices[at]), list[int]()
     cut = tables.cuts - 1

@@ -138,19 +138,28 @@ class SumSearch:
 
         What was found before is kept as long as there is room for it. A second look comes to the same.
         """
-        seen = self._seen.get(choice)
+        seen, cap = self._seen.get(choice), self._cap(choice)
+        if bound >= cap:
+            return None, HARD_LIMIT
         if seen is not None and seen.room is not None and seen.horizon > bound:
             return seen.room, seen.horizon
         turn = 0 if seen is None else seen.turn + 1
         horizon = min(self.best.objective, HARD_LIMIT)
         if self.best.plan is None and turn < len(HORIZONS):
             horizon = min(horizon, int(bound * HORIZONS[turn]) + 1)
+        horizon = min(horizon, cap)
         room = room_below(self._stages_of(choice.variant), choice, horizon)
         self._kept += room.size
         if self._kept > MOST_KEPT:
             self._seen, self._kept = {}, room.size
         self._seen[choice] = _Seen(horizon, turn, None if room.empty else room)
-        return None if room.empty else room, horizon
+        return None if room.empty else room, HARD_LIMIT if room.empty and horizon == cap else horizon
+
+    def _cap(self, choice: SumChoice) -> int:
+        """Return the ticks that a plan of an outer choice has to stay below for what ties stages together."""
+        tick, devices = self.tables.scale.time.tick, choice.placing.used(choice.shape)
+        found = (each.most_ticks(devices, tick) for each in self.tables.filters.coupling)
+        return min([HARD_LIMIT, *(most + 1 for most in found if most is not None)])
 
     def _stages_of(self, variant: Variant) -> StageWays:
         if variant not in self._stages:

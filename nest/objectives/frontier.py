@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from nest.cost.scale import scale_of
 from nest.objectives.claim import Claim
-from nest.objectives.search import Clock, Devices, narrow
+from nest.objectives.search import Clock, Devices, Search, narrow
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status
+from nest.solve import solve
 from nest.units import HARD_LIMIT, Number, TimeScale
 
 Advance: TypeAlias = Callable[[int, int], None]
@@ -89,7 +90,9 @@ class Frontier:
             yield Claim(amounts.limited(fewest), HARD_LIMIT, f"with at most {fewest} devices, there is no plan")
 
 
-def frontier(problem: Problem, *, time_limit_s: float | None = None, report: Advance | None = None) -> Frontier:
+def frontier(
+    problem: Problem, *, time_limit_s: float | None = None, report: Advance | None = None, search: Search = solve
+) -> Frontier:
     """Find every pair of devices and time such that no plan is better in one and no worse in the other.
 
     The fastest plan of all uses some number of devices; the next point is the fastest plan with fewer, and so on. Where
@@ -101,13 +104,15 @@ def frontier(problem: Problem, *, time_limit_s: float | None = None, report: Adv
         Stop after so many seconds, with the points that were found: those with the most devices.
     report
         Called after each search.
+    search
+        Finds the best plan of a problem, as `nest.solve.solve` does.
 
     Raises
     ------
     InvalidProblem
         As `nest.solve.solve` does.
     """
-    clock, most = Clock(time_limit_s, None), problem.cluster.devices
+    clock, most = Clock(time_limit_s, None, search), problem.cluster.devices
     amounts = Devices(problem, scale_of(problem))
     found: list[Point] = []
     limit, result = most, None

@@ -12,6 +12,7 @@ from nest.objectives.search import Clock
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Status
+from nest.solve import solve
 from nest.technologies import affordable, why_none_affordable
 from nest.units import TimeScale
 
@@ -80,7 +81,7 @@ def price_frontier(problem: Problem, *, time_limit_s: float | None = None) -> Pr
     cluster = problem.cluster
     if not cluster.menus:
         raise InvalidProblem("cluster.levels", "no level has a menu", "give one alternatives with their prices")
-    clock, points = Clock(time_limit_s, None), list[PricePoint]()
+    clock, points = Clock(time_limit_s, None, solve), list[PricePoint]()
     prices = sorted({each.price for each in affordable(problem)})
     complete, reason = True, None if prices else why_none_affordable(problem)
     while prices:

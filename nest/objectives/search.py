@@ -17,7 +17,6 @@ from nest.objectives.sizes import sizes_between
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Report, Result, Status
-from nest.solve import solve
 from nest.units import Number, bytes_of, quanta
 
 
@@ -46,7 +45,7 @@ class Clock:
 
     time_limit_s: float | None
     report: Report | None
-    search: Search = solve
+    search: Search
     begin: float = field(default_factory=time.perf_counter)
 
     @property

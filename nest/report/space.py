@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import accumulate
-from math import comb
+from itertools import accumulate, pairwise, product
+from math import comb, prod
 
+from nest.line import EVERY, Line
 from nest.places import Shape, distinct_placings, lines
 from nest.problem import Choices, Problem, Variant
 from nest.technologies import affordable
@@ -31,13 +32,60 @@ def plans_of(problem: Problem) -> dict[Variant, int]:
 def _scheduled(problem: Problem, variant: Variant) -> int:
     """Count plans of all schedules: the same of each, but that nothing recomputes under ZB-H1 (C6)."""
     names = problem.choices.schedules
-    total = len(names - {"zb-h1"}) * _plans(problem, variant)
+    total = len(names - {"zb-h1", "interleaved"}) * _plans(problem, variant)
+    total += _interleaved(problem, variant) if "interleaved" in names else 0
     if "zb-h1" not in names:
         return total
     kinds, layers = problem.recomputes(variant), problem.graphs[variant].layers
     if "none" not in kinds and any(layer.again(kind) for layer in layers for kind in kinds):
         return total
     return total + _plans(problem.with_choices(stage_recompute=frozenset({"none"})), variant)
+
+
+def _interleaved(problem: Problem, variant: Variant) -> int:
+    """Count plans with chunks: one cut for each number of stages and chunks, what stages choose besides is free."""
+    graph, choices, total = problem.graphs[variant], problem.choices, 0
+    room, layers = problem.cluster.devices // variant.width, len(graph)
+    if problem.unnested(variant):
+        return 0
+    for stages, chunks in product(range(2, min(room, layers) + 1), range(2, layers // 2 + 1)):
+        ends = graph.equal_parts(stages * chunks)
+        allowed = (choices.stages is None or stages in choices.stages) and (
+            choices.chunks is None or chunks in choices.chunks
+        )
+        if ends is None or not allowed:
+            continue
+        runs = list(pairwise([0, *ends]))
+        ways = prod(_again_ways(problem, variant, runs[at::stages]) for at in range(stages))
+        for replicas in range(1, min(problem.microbatches(variant), room // stages) + 1):
+            if choices.replicas is not None and replicas not in choices.replicas:
+                continue
+            if -(-problem.microbatches(variant) // replicas) % stages == 0:
+                shards = _shards(problem, variant, replicas) ** stages
+                total += ways * shards * _places(problem, variant, stages, replicas)
+    return total
+
+
+def _again_ways(problem: Problem, variant: Variant, runs: list[tuple[int, int]]) -> int:
+    """Count what a stage of some runs of layers may recompute."""
+    layers = [layer for run in runs for layer in problem.graphs[variant].layers[slice(*run)]]
+    kinds, found = problem.recomputes(variant), 0
+    for kind in kinds:
+        able = sum(layer.again(kind) is not None for layer in layers)
+        found += sum(problem.choices.admits_recomputed(number, able) for number in range(1, able + 1))
+    return found + ("none" in kinds) if found else 1
+
+
+def _shards(problem: Problem, variant: Variant, replicas: int) -> int:
+    """Count how a stage of so many replicas may shard."""
+    groups = len(problem.shard_groups(variant, replicas))
+    return sum(groups if zero else 1 for zero in problem.choices.zero)
+
+
+def _places(problem: Problem, variant: Variant, stages: int, replicas: int, line: Line = EVERY) -> int:
+    """Count how stages and replicas may stand on a line."""
+    shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
+    return len(distinct_placings(problem.preset.arrangements, shape, line, cluster.devices, cluster.group_sizes))
 
 
 def _plans(problem: Problem, variant: Variant) -> int:
@@ -68,16 +116,10 @@ def _plans_of_equal_stages(problem: Problem, variant: Variant) -> int:
     for replicas in range(1, min(problem.microbatches(variant), room) + 1):
         if choices.replicas is not None and replicas not in choices.replicas:
             continue
-        groups = len(problem.shard_groups(variant, replicas))
-        ways = sum(groups if zero else 1 for zero in choices.zero)
+        ways = _shards(problem, variant, replicas)
         for stages in range(1, min(layers, room // replicas) + 1):
             if choices.stages is None or stages in choices.stages:
-                shape, cluster = Shape(variant.width, stages, replicas), problem.cluster
-                arrangements = problem.preset.arrangements
-                places = sum(
-                    len(distinct_placings(arrangements, shape, line, cluster.devices, cluster.group_sizes))
-                    for line in every
-                )
+                places = sum(_places(problem, variant, stages, replicas, line) for line in every)
                 total += places * cut[stages] * ways**stages
     return total
 

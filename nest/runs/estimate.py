@@ -109,7 +109,7 @@ class _Estimated:
 
     def _chunked(self, at: int, memory: StageMemory) -> StageMemory:
         given, last = self.given, at + 1 == self.layout.stages
-        kept = kept_quanta(given.problem, given.plan, self.evaluation, at)
+        kept = sum(kept_quanta(given.problem, given.plan, self.evaluation, at))
         behind = max((place for place, cost in enumerate(given.costs) if cost.repeats), default=-1)
         ending = sum(cost.kept.none for cost in given.costs[behind + 1 :]) if last else 0
         flying = chunks_in_flight(self.layout, at, self.pipeline.microbatches)

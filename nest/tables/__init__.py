@@ -6,6 +6,7 @@ times follow from the places of all members of a group; `Tables` are those of al
 
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
+from nest.tables.chunked import ChunkedBand
 from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import Band, VariantTables
@@ -18,6 +19,7 @@ __all__ = [
     "Band",
     "BranchedBand",
     "BranchedTables",
+    "ChunkedBand",
     "Ends",
     "GroupedBand",
     "GroupedTables",

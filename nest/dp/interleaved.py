@@ -1,0 +1,249 @@
+"""The best plans of interleaved pipelines under the objective `sum`: one cut for each number of stages and chunks.
+
+With the cut settled, stages choose independently how they shard and recompute. The objective is ``m * T + (sum of the
+other loads) / v + Y``: it grows with each load. So for a cap on the synchronisation ``Y`` each stage takes the way with
+the least load that keeps it; of the caps, which are the times that stages synchronise, each is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.dp.sum_filling import LooseFilling
+from nest.dp.sum_outer import SumBounds, SumChoice, SumRange
+from nest.dp.sum_search import Prepared, SumSearch
+from nest.dp.watch import Watch
+from nest.plan import Plan, Stage, over_replicas
+from nest.tables import ChunkedBand, GroupedTables
+from nest.tables.chunked import Again
+from nest.tables.exchanged import PLAIN, Exchanged
+from nest.tables.grouped import Site
+from nest.tables.shares import Holders, Option, Shares
+from nest.tables.ways import ShardedWay
+from nest.units import LONGEST, NEVER, Ints
+
+
+class InterleavedBounds(SumBounds):
+    """Lower bounds for one variant and so many chunks of each stage.
+
+    Parameters
+    ----------
+    tables
+        The variant's tables.
+    chunks
+        Of each stage.
+    """
+
+    def __init__(self, tables: GroupedTables, chunks: int) -> None:
+        super().__init__(tables)
+        self.chunks, self.filling = chunks, LooseFilling(tables)
+        self._heaviest: dict[int, int] = {}
+
+    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
+        """Return which have an equal cut, several stages, and a multiple of them as microbatches (rule ``chunks``)."""
+        divides = {
+            each: self.tables.graph.equal_parts(each * self.chunks) is not None for each in stages.ravel().tolist()
+        }
+        cut = np.array([divides[each] for each in stages.ravel().tolist()], dtype=bool).reshape(stages.shape)
+        possible: np.ndarray = cut & (stages > 1) & (microbatches % stages == 0)
+        return possible
+
+    def objective(
+        self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
+    ) -> Ints:
+        """Return bounds of the objective; see `SumBounds.objective`.
+
+        What a stage exchanges for each microbatch counts by a ``v``-th at least, and so does the synchronisation that
+        it may stand for. Each boundary between two stages is crossed once for each chunk.
+        """
+        loads = self.total + self.chunks * hops[0].astype(np.float64)
+        sync = exchanged.sync / stages / self.chunks
+        if not any(zero in PLAIN for zero in types):
+            loads, sync = loads + exchanged.extra, np.zeros(len(stages))
+        sync = sync + exchanged.step / stages
+        alone = np.array([self.heaviest(each) for each in stages.tolist()], dtype=np.float64)
+        heaviest = np.maximum(alone + self.chunks * hops[1].astype(np.float64), loads / stages)
+        bound = loads / self.chunks + (1 + further - 1 / self.chunks) * heaviest + sync
+        rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
+        least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
+        return least
+
+    def heaviest(self, stages: int) -> int:
+        """Return the work of the stage of the one cut that has the most."""
+        if stages not in self._heaviest:
+            ends = self.tables.graph.equal_parts(stages * self.chunks)
+            assert ends is not None, "others are not possible"
+            parts = np.diff(self.tables.by_cut(self.tables.work)[[0, *ends]])
+            self._heaviest[stages] = int(parts.reshape(-1, stages).sum(axis=0).max())
+        return self._heaviest[stages]
+
+    def filled(self, chosen: SumRange, better_than: int) -> int:  # noqa: ARG002 - a hook
+        """Return no bound: the cut is settled, and what stages hold is looked at once."""
+        return 0
+
+    def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:  # noqa: ARG002 - a hook
+        """Return the bound of one choice, from the places of its stages."""
+        hops, exchanged, types = self.at_sites(choice, sites)
+        return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
+
+
+class Sharded(NamedTuple):
+    """A way to shard, the ticks that it adds to the loads of stages, and what they do once per iteration then."""
+
+    way: ShardedWay
+    own: Ints
+    waits: Ints
+
+
+class InterleavedSearch(SumSearch):
+    """Settles the outer choices of one variant and so many chunks of each stage.
+
+    Parameters
+    ----------
+    tables, watch
+        Of the variant, and of the search.
+    chunks
+        Of each stage.
+    """
+
+    def __init__(self, tables: GroupedTables, watch: Watch, chunks: int) -> None:
+        super().__init__(tables, watch, "interleaved", InterleavedBounds(tables, chunks))
+        self.chunks = chunks
+        self._cut: dict[tuple[int, int], ChunkedBand] = {}
+        self._known: dict[tuple[int, Option, Shares], Sharded] = {}
+
+    def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
+        """Yield a choice with each placing of its blocks."""
+        tables = self.tables
+        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+            yield _Interleaved(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
+
+    def cut(self, stages: int, microbatches: int) -> ChunkedBand:
+        """Return the tables of so many stages, each with its chunks."""
+        key = stages, min(microbatches, 4 * stages)
+        if key not in self._cut:
+            ends = self.tables.graph.equal_parts(stages * self.chunks)
+            assert ends is not None, "others are not possible"
+            self._cut[key] = ChunkedBand(self.tables, ends, *key)
+        return self._cut[key]
+
+    def sharded(self, band: ChunkedBand, holders: Holders, choice: SumChoice) -> list[Sharded]:
+        """Return how stages may shard whose replicas are in some place."""
+        options = self.tables.options(choice.replicas, choice.stages)
+        return [self._sharded(band, each, self.tables.shares(holders, each.together)) for each in options]
+
+    def _sharded(self, band: ChunkedBand, option: Option, shares: Shares) -> Sharded:
+        key = id(band), option, shares
+        if key not in self._known:
+            way = band.way(option, shares)
+            self._known[key] = Sharded(way, band.own(way), band.waits(way))
+        return self._known[key]
+
+
+class _Way(NamedTuple):
+    """What a stage may choose, and what that takes."""
+
+    load: int
+    sync: int
+    option: Option
+    again: Again
+
+
+@dataclass(frozen=True)
+class _Interleaved(Prepared):
+    """An outer choice with one cut."""
+
+    @property
+    def sights(self) -> object:
+        """The placing: what the last stage and the first see of each other decides, too."""
+        return self.placing
+
+    def settle(self) -> None:
+        """Offer the best plan to the incumbent, if it is better."""
+        self.engine.watch.check()
+        busy = self._band.work + self._band.transfers(self._levels())
+        if self._taken(busy.tolist()) >= self.incumbent.objective:
+            return
+        ways = list(self._ways(busy))
+        if len(ways) < len(busy):
+            return
+        slowest = max(min(way.sync for way in each) for each in ways)
+        caps = sorted({way.sync for each in ways for way in each if way.sync >= slowest})
+        for cap in caps:
+            chosen = [min(way for way in each if way.sync <= cap) for each in ways]
+            build = partial(_plan, self, self._band, chosen)
+            taken = self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
+            self.incumbent.keep(taken, build)
+
+    @property
+    def _engine(self) -> InterleavedSearch:
+        assert isinstance(self.engine, InterleavedSearch)
+        return self.engine
+
+    @property
+    def _band(self) -> ChunkedBand:
+        return self._engine.cut(self.choice.stages, self.choice.further + 1)
+
+    def _taken(self, loads: list[int]) -> int:
+        """Return what an iteration takes but for the synchronisation."""
+        others = -((max(loads) - sum(loads)) // self._engine.chunks)
+        return (self.choice.further + 1) * max(loads) + others
+
+    def _ways(self, busy: Ints) -> Iterator[list[_Way]]:
+        """Yield what each stage may choose, as far as it fits the memory, up to the first that cannot."""
+        band = self._band
+        for at, site in enumerate(self.sites):
+            found, ends = list[_Way](), int(band.ends(site.ends)[at])
+            for way, own, waits in self._engine.sharded(band, site.holders, self.choice):
+                again = band.cheapest(way, at)
+                if again is not None:
+                    load = int(busy[at]) + int(own[at]) + again.ticks
+                    found += [_Way(load, int(waits[at]) + ends, way.option, again)] * (load < LONGEST)
+            if not found:
+                return
+            yield found
+
+    def _levels(self) -> Ints:
+        """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
+        placing, problem = self.placing, self.engine.tables.problem
+        counted = self.choice.replicas if problem.preset.all_replicas else 1
+        first = np.array(placing.starts(self.choice.stages), dtype=np.int64)
+        starts = placing.line.devices(first[:, None] + placing.stride * np.arange(counted, dtype=np.int64))
+        levels: Ints = problem.cluster.spans(starts, np.roll(starts, -1, axis=0)).T
+        return levels
+
+
+def _plan(prepared: _Interleaved, band: ChunkedBand, chosen: list[_Way]) -> Plan:
+    """Place the stages of a plan, and name their layers."""
+    tables, choice, placing = prepared.engine.tables, prepared.choice, prepared.placing
+    starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64)).tolist()
+    stages = tuple(_stage(tables, band.layers_of(at), starts[at], way) for at, way in enumerate(chosen))
+    return Plan(
+        tables.variant,
+        choice.replicas,
+        placing.stride,
+        stages,
+        choice.arrangement,
+        "interleaved",
+        tables.problem.cluster.technologies,
+        placing.line,
+        len(band.first),
+    )
+
+
+def _stage(tables: GroupedTables, layers: Ints, start: int, way: _Way) -> Stage:
+    repeating = tables.repeating[way.again.kind - 1] if way.again.kind else None
+    able = 0 if repeating is None else int(repeating.able[layers].sum())
+    return Stage(
+        layers=tuple(tables.graph.layers[place].id for place in layers.tolist()),
+        first_device=start,
+        devices=tables.width,
+        recompute="none" if repeating is None else repeating.kind,
+        sharding=over_replicas(min(way.option.zero, 3), tables.ranks(way.option.together).dense),
+        recomputed=None if way.again.layers == able else way.again.layers,
+    )
