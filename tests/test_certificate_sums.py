@@ -253,7 +253,7 @@ def _in_the_order_given(_: Callable[..., Any]) -> Callable[..., Any]:
 MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "an arrangement is forgotten": (sum_check, "apart", _without_last),
     "a placing is forgotten": (sum_check, "standings", _without_last),
-    "an option is forgotten": (SumStages, "_numbers", _without_last),
+    "an option is forgotten": (SumStages, "_for_loads", _without_last),
     "every stage takes one tick longer": (SumStages, "loads", _loads_one_more),
     "the least sum is one tick too high": (Boxes, "path", _sum_one_more),
     "the cap on loads is one tick too low": (sum_choices, "_cap", _plus(-1)),

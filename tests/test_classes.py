@@ -12,6 +12,7 @@ from oracle_places import class_of
 from random_classes import FEW, mixed, mixed_places
 from random_places import idle_plan
 from random_problems import show_plan, show_problem
+from seeds import seeds
 from test_default_agreement import LARGER, check
 
 from nest.breakdown import load_parts, memory_parts
@@ -41,19 +42,19 @@ from nest.units import NEVER
 ONE = Variant(1)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(60, 200))
 def test_best_plan(seed: int) -> None:
     """Every plan on every line."""
     check(mixed(seed, FEW))
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(40, 120))
 def test_best_place(seed: int) -> None:
     """Every plan in every place, with idle devices, and around some that are down."""
     check(mixed_places(seed))
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", seeds(100, 400))
 def test_plans(seed: int) -> None:
     """Judge and reference price any plan alike, on lines in any order; parts of loads and memory add up."""
     problem = mixed(seed) if seed % 2 else mixed_places(seed)

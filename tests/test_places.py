@@ -13,6 +13,7 @@ import pytest
 from oracle_places import cells, groups, reserved, spot_of
 from random_places import idle_plan, roomy, spoilt
 from random_problems import show_plan, show_problem
+from seeds import seeds
 from test_default_agreement import check
 
 from nest.cluster import Cluster, Level
@@ -30,13 +31,13 @@ from nest.result import Status
 from nest.solve import solve
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(50, 150))
 def test_best_place(seed: int) -> None:
     """Every plan in every place."""
     check(roomy(seed))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(50, 200))
 def test_best_place_around_devices_that_are_down(seed: int) -> None:
     """Every plan in every place on every line of devices."""
     check(spoilt(seed))
@@ -49,7 +50,7 @@ def test_best_place_of_many(seed: int) -> None:
     check(roomy(seed) if seed % 2 else spoilt(seed))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(50, 200))
 def test_prices(seed: int) -> None:
     """A plan that leaves devices idle or out is placed by the rules, and takes what the reference says."""
     problem = spoilt(seed) if seed % 2 else roomy(seed)
@@ -142,7 +143,7 @@ def test_nothing_is_left() -> None:
     assert "no plan takes device" in str(result.reason)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(50, 200))
 def test_within_level(seed: int) -> None:
     """Each stage of a plan around devices that are down lies in one group of the level, in every replica, or not."""
     problem = spoilt(seed) if seed % 4 else roomy(seed)

@@ -7,6 +7,7 @@ import oracle_uneven
 import pytest
 from random_problems import show_plan, show_problem
 from random_uneven import SMALL, Size, random_plan, random_problem
+from seeds import seeds
 
 from nest.evaluate import evaluate
 from nest.problem import Problem
@@ -46,7 +47,7 @@ def check(problem: Problem) -> Result:
     return result
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(100, 300))
 def test_judge(seed: int) -> None:
     """The judge prices random plans as the definition does, and finds them legal but for memory and choices."""
     problem = random_problem(seed, LARGER)
@@ -66,7 +67,7 @@ def test_judge(seed: int) -> None:
     assert [float(each) for each in verdict.memory_bytes] == [float(each.memory) for each in figures], shown
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(60, 200))
 def test_small(seed: int) -> None:
     """Every plan of a few layers on a few devices."""
     check(random_problem(seed, SMALL))

@@ -415,6 +415,9 @@ def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
     room = np.searchsorted(replicas, numbers.blocks // numbers.stages, side="right") - 1
     at, run = np.nonzero(possible & (numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
     chosen = numbers.stages[at], first[run], np.minimum(last[run], room[at])
+    alone = chosen[1] == chosen[2]  # nothing is left to split, so that side constraints are asked at once
+    kept = ~alone | _admitted(tables, chosen[0], replicas[chosen[1]], asked=alone)
+    chosen = chosen[0][kept], chosen[1][kept], chosen[2][kept]
     found = []
     for number, arrangement in enumerate(bounds.problem.preset.arrangements):
         kept = (chosen[0] if arrangement == "stage-major" else replicas[chosen[1]]) > (1 if number else 0)
@@ -429,11 +432,17 @@ def sum_choices(bounds: SumBounds, within: SumRange) -> SumChoices:
     run = int(np.searchsorted(numbers.first, low, side="right")) - 1
     places = np.arange(low, high + 1)
     kept = bounds.fewest_in(run)[places - numbers.first[run]] <= within.stages
-    if tables.filters.local:
-        outers = (Outer(tables.variant, within.stages, int(each)) for each in numbers.replicas[places])
-        kept &= np.array([tables.filters.outer(outer) for outer in outers], dtype=bool)
+    kept &= _admitted(tables, np.full_like(places, within.stages), numbers.replicas[places], asked=kept)
     places = places[kept]
     return _bounded(bounds, (np.full_like(places, within.stages), places, places), within.arrangement)
+
+
+def _admitted(tables: GroupedTables, stages: Ints, replicas: Ints, asked: np.ndarray) -> np.ndarray:
+    """Return which outer choices side constraints leave, of those that are asked for; the others are left."""
+    admitted = np.ones(len(stages), dtype=bool)
+    for at in np.flatnonzero(asked).tolist() if tables.filters.local else ():
+        admitted[at] = tables.filters.outer(Outer(tables.variant, int(stages[at]), int(replicas[at])))
+    return admitted
 
 
 def _bounded(bounds: SumBounds, chosen: tuple[Ints, Ints, Ints], arrangement: Arrangement) -> SumChoices:
