@@ -62,6 +62,7 @@ def reported(problem: Problem, plan: Plan | None = None, *, searched: bool = Tru
         sensitivity(problem, plan, time_limit_s=30.0),
         runners_up(problem, plan, 2)[0],
         trace,
+        len(trace),
         search_again(problem, plan, evaluation),
         provenance={"nest": "0", "written": problem.name},
         plan_file="plan.json",

@@ -175,6 +175,7 @@ def test_report_as_json(
     assert len(document["changes"]) == 10
     assert len(document["runners_up"]) == 1
     assert document["certificate"]["verdict"] == "optimal"
+    assert document["looked_at"] >= len(document["searched"])
 
 
 def test_report_refuses(

@@ -8,7 +8,7 @@ import pytest
 import random_default
 import random_problems
 
-from nest.alternatives import CHANGES, runners_up, search_again, sensitivity
+from nest.alternatives import CHANGES, looked_at, runners_up, search_again, sensitivity
 from nest.alternatives.runners import OtherChoices, outer_of
 from nest.certify import Finding
 from nest.cluster import Cluster, Level
@@ -154,3 +154,25 @@ def test_changes_that_do_not_go_with_a_problem_are_left_out() -> None:
     figures = [(row.change.figure, row.change.value) for row in sensitivity(problem, solved(problem))]
     left_out = set(NAMES) - set(figures)
     assert left_out == {("bandwidth between nodes", "half"), ("bandwidth between nodes", "double"), ("batch", "half")}
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed % 2 == 0])
+def test_search_tells_what_it_looks_at(seed: int) -> None:
+    """Each outer choice comes up once, its bound is none too high, and the last of the best plans is the optimum."""
+    problem = random_default.random_problem(seed)
+    every, looked = best_of_each(problem), looked_at(problem)
+    outers = [Outer(each.variant, each.choice.stages, each.choice.replicas) for each in looked]
+    whole = {(outer, each.choice.arrangement, each.schedule) for outer, each in zip(outers, looked, strict=True)}
+    assert looked
+    assert len(whole) == len(looked)
+    assert [each.bound_ticks for each in looked] == sorted(each.bound_ticks for each in looked)
+    for outer, each in zip(outers, looked, strict=True):
+        assert (each.value_ticks is not None) == (each.fate == "best so far")
+        if each.value_ticks is not None:
+            assert each.bound_ticks <= every[outer] <= each.value_ticks
+    assert min(each.value_ticks for each in looked if each.value_ticks is not None) == min(every.values())
+
+
+def test_searches_of_which_nothing_is_told() -> None:
+    """Those of other presets, whose engines know no such steps."""
+    assert not looked_at(random_problems.random_problem(1).with_preset(PAPER))

@@ -3,5 +3,6 @@
 from nest.alternatives.again import search_again
 from nest.alternatives.runners import RunnerUp, runners_up
 from nest.alternatives.sensitivity import CHANGES, Change, Changed, sensitivity
+from nest.alternatives.traced import looked_at
 
-__all__ = ["CHANGES", "Change", "Changed", "RunnerUp", "runners_up", "search_again", "sensitivity"]
+__all__ = ["CHANGES", "Change", "Changed", "RunnerUp", "looked_at", "runners_up", "search_again", "sensitivity"]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     default=60.0,
     show_default=True,
     callback=positive("seconds"),
-    help="For each of: other choices, solving again under changes, and the proof.",
+    help="For each of: other choices, solving again under changes, the proof, and the search to tell of.",
 )
 @click.option("--judge-only", is_flag=True, help="Judge the plan, and search for no others and no proof.")
 @json_option
@@ -124,9 +124,9 @@ def _priced(found: SelfContained, path: Path) -> PricedPlan:
 
 def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tuple[int, float] | None) -> Reported:
     """Return everything that the page shows; ``searches`` are the number of runners-up, and seconds for each search."""
-    from nest.alternatives import runners_up, sensitivity
+    from nest.alternatives import looked_at, runners_up, sensitivity
     from nest.cost.schedules import schedule_named
-    from nest.report.page import Reported
+    from nest.report.page import Reported, searched_of
     from nest.simulate import pipeline_of, simulate
 
     problem, plan = priced.problem, priced.plan
@@ -140,7 +140,9 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
     certificate = _certificate(problem, priced, limit_s)
     changed = sensitivity(problem, plan, time_limit_s=limit_s)
     runners = runners_up(problem, plan, count, time_limit_s=limit_s)[0] if count else None
-    return Reported(priced, run, changed, runners, (), certificate, "", provenance, file)
+    looked = looked_at(problem, time_limit_s=limit_s)
+    rows = searched_of(looked, priced)
+    return Reported(priced, run, changed, runners, rows, len(looked), certificate, "", provenance, file)
 
 
 def _tell(what: str) -> None:

@@ -94,7 +94,7 @@ class Agenda:
         """Enter a choice in one of its places with the bound from all that its stages see, if none before sees that."""
         if prepared.sights not in seen:
             seen.add(prepared.sights)
-            self.add(max(bound, prepared.bound), partial(_settled, prepared))
+            self.add(max(bound, prepared.bound), partial(self._settle, prepared))
 
     def _open(self, variant: Variant, schedule: ScheduleName, chunks: int, _: int) -> None:
         engine = self.engine(variant, schedule, chunks)
@@ -117,13 +117,19 @@ class Agenda:
         bound, single = max(bound, engine.bounds.filled(chosen, best)), chosen.single
         if bound >= best or single:
             self.watch.settled += int(choices.sizes[row])
+        if single and self.watch.trace:
+            self.watch.trace.came_up(engine.named(single), bound, fits=bound < best)
         if bound < best:
             self.add(bound, partial(self.prepare, engine, single) if single else partial(self._split, engine, chosen))
+
+    def _settle(self, prepared: Prepared, _: int) -> None:
+        incumbent, trace = self.watch.incumbent, self.watch.trace
+        before = incumbent.objective
+        prepared.settle()
+        if trace:
+            better = incumbent.objective < before
+            trace.settled(prepared.engine.named(prepared.choice), incumbent.objective if better else None)
 
     def _split(self, engine: SumSearch, chosen: SumRange, bound: int) -> None:
         choices = sum_choices(engine.bounds, chosen)
         self._begin(engine, replace(choices, bounds=np.maximum(choices.bounds, bound)))
-
-
-def _settled(prepared: Prepared, _: int) -> None:
-    prepared.settle()

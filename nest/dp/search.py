@@ -15,6 +15,7 @@ from nest.dp.sharded import ShardedSearch
 from nest.dp.simulated import settle_simulated
 from nest.dp.simulated_outer import least_played_of_any_cut
 from nest.dp.sum_outer import least_of_any_cut
+from nest.dp.trace import Trace
 from nest.dp.uneven_search import least_uneven, settle_uneven
 from nest.dp.uniform import UniformSearch
 from nest.dp.watch import TimeUp, Watch
@@ -53,7 +54,13 @@ class Engine(Protocol):
 Agenda: TypeAlias = list[tuple[Engine, OuterChoices]]
 
 
-def optimum(tables: Tables, deadline: float | None, report: Report | None, better_than: int | None = None) -> Outcome:
+def optimum(
+    tables: Tables,
+    deadline: float | None,
+    report: Report | None,
+    better_than: int | None = None,
+    trace: Trace | None = None,
+) -> Outcome:
     """Find the best plan of a problem.
 
     Plans without sharding come first: they are fast to settle, and their best is what sharding has to beat.
@@ -66,9 +73,11 @@ def optimum(tables: Tables, deadline: float | None, report: Report | None, bette
         Called now and then.
     better_than
         Plans of so many ticks or more are of no interest: without one that takes less, the outcome has no plan.
+    trace
+        Is told of outer choices under the objective `sum` of groups.
     """
     incumbent = Incumbent(NEVER if better_than is None else max(0, min(better_than, NEVER)))
-    watch = Watch(deadline, report, incumbent)
+    watch = Watch(deadline, report, incumbent, trace)
     try:
         _search(tables, watch)
     except TimeUp:

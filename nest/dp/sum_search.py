@@ -22,6 +22,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import ScheduleName
+from nest.problem import Variant
 from nest.tables import GroupedTables, band_of
 from nest.tables.grouped import Site
 from nest.units import LONGEST, NEVER
@@ -51,7 +52,12 @@ class SumSearch:
     ) -> None:
         self.tables, self.watch, self.schedule = tables, watch, schedule
         self.bounds = bounds or SumBounds(tables)
+        self.chunks = 1
         self._bands: dict[int, Bands] = {}
+
+    def named(self, choice: SumChoice) -> tuple[Variant, SumChoice, ScheduleName, int]:
+        """Return an outer choice with all that it does not say of itself: variant, schedule and chunks."""
+        return self.tables.variant, choice, self.schedule, self.chunks
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks in which stages see something else.

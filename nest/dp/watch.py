@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from nest.dp.incumbent import Incumbent
+from nest.dp.trace import Trace
 from nest.result import Progress, Report
 
 REPORT_EVERY_S = 0.1
@@ -30,10 +31,14 @@ class Watch:
     ----------
     bound
         No plan that is not settled yet is faster, in ticks.
+    trace
+        Is told what becomes of each outer choice; None where nobody wants to know.
     """
 
-    def __init__(self, deadline: float | None, report: Report | None, incumbent: Incumbent) -> None:
-        self.deadline, self.report, self.incumbent = deadline, report, incumbent
+    def __init__(
+        self, deadline: float | None, report: Report | None, incumbent: Incumbent, trace: Trace | None = None
+    ) -> None:
+        self.deadline, self.report, self.incumbent, self.trace = deadline, report, incumbent, trace
         self.bound, self.settled, self.total = 0, 0, 0
         self._reported = time.perf_counter()
 

@@ -33,6 +33,7 @@ def report_document(report: Reported) -> dict[str, object]:
         "changes": [_changed(each) for each in report.changed],
         "runners_up": None,
         **runners_document(priced.problem, report.runners),
+        "looked_at": report.looked_at,
         "searched": [asdict(each) for each in report.searched],
         "certificate": None if report.certificate is None else proof_document(report.certificate),
         "provenance": dict(report.provenance),

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from nest.alternatives import Changed, RunnerUp
 from nest.certify import Certificate
+from nest.dp.trace import Looked
 from nest.report.figures import PricedPlan
+from nest.report.format import short_widths
 from nest.simulate import Run
 
 
@@ -37,6 +39,26 @@ class Searched:
     status: str
 
 
+MOST_SEARCHED = 200
+"""Rows of the search on a page."""
+
+
+def searched_of(looked: Sequence[Looked], priced: PricedPlan) -> list[Searched]:
+    """Return the rows of a search: the outer choices with the least bounds, and all that were the best for a while."""
+    shown = [each for at, each in enumerate(looked) if at < MOST_SEARCHED or each.value_ticks is not None]
+    return [
+        Searched(
+            short_widths(each.variant),
+            each.choice.replicas,
+            each.choice.stages,
+            priced.seconds(each.bound_ticks),
+            None if each.value_ticks is None else priced.seconds(each.value_ticks),
+            each.fate,
+        )
+        for each in shown
+    ]
+
+
 @dataclass(frozen=True)
 class Reported:
     """A plan and what was found out about it.
@@ -52,7 +74,9 @@ class Reported:
     runners
         The best plans of other outer choices; None where nobody asked.
     searched
-        Outer choices that a search settled, and how.
+        Outer choices that a search looked at, and what became of them: those with the least bounds.
+    looked_at
+        How many it looked at.
     certificate
         What provers say; None where none was asked, for the reason ``uncertified``.
     provenance
@@ -66,6 +90,7 @@ class Reported:
     changed: Sequence[Changed] = ()
     runners: Sequence[RunnerUp] | None = None
     searched: Sequence[Searched] = ()
+    looked_at: int = 0
     certificate: Certificate | None = None
     uncertified: str = ""
     provenance: Mapping[str, str] = field(default_factory=dict)

@@ -49,7 +49,7 @@ def choice_section(report: Reported) -> Html | None:
     if report.runners is None and not report.searched:
         return None
     lead = "Each row is another choice of widths, stages and replicas, with the best plan for it."
-    return section("choices", "Other choices", lead, _runners(report), _trace(report.searched))
+    return section("choices", "Other choices", lead, _runners(report), _trace(report.searched, report.looked_at))
 
 
 _LEGEND = tag(
@@ -150,7 +150,7 @@ def _runner_row(name: str, plan: Plan, ticks: tuple[int, int, int], seconds: Cal
     return [name, short_widths(plan.variant), *counts, duration(seconds(own), aligned=True), loses, line]
 
 
-def _trace(searched: Sequence[Searched]) -> Html | None:
+def _trace(searched: Sequence[Searched], looked_at: int) -> Html | None:
     if not searched:
         return None
     heads = ("Widths", "Replicas", "Stages", "Bound", "Best plan", "Outcome")
@@ -165,6 +165,11 @@ def _trace(searched: Sequence[Searched]) -> Html | None:
         ]
         for each in searched
     ]
-    ruled = sum(each.value_s is None for each in searched)
-    summary = f"The search: {count(len(searched))} outer choices, {count(ruled)} of them without a plan of their own"
+    total = max(looked_at, len(searched))
+    shown = (
+        ""
+        if total == len(searched)
+        else f"; below are the {count(len(searched))} with the least bounds or plans of their own"
+    )
+    summary = f"The search: {count(total)} outer choices came up, all others are slower by their first bounds{shown}"
     return folded(summary, table(heads, rows, caption="What the search did with each outer choice"))
