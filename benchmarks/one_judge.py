@@ -174,6 +174,8 @@ def layer_uniform(case: Case) -> Judged:
     equal devices (ATC 2024): widths, stages, replicas, microbatch, one type of ZeRO, one recomputation. Ends may be
     lighter where the number of layers divides badly.
     """
+    if case.problem.branches:
+        return Judged("layer-uniform grid", None, "asks for a chain")
     best: tuple[float, Plan] | None = None
     for rule in _equal(case.layers):
         for zero in (0, 1, 3):

@@ -125,3 +125,9 @@ def test_glossary_explains_each_word_once() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text()
     words = re.findall(r"^\*\*([^*]+)\*\*: \S", text, flags=re.MULTILINE)
     assert len(words) == len(set(words)) > 40
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.name)
+def test_pages_are_filled_in(page: Path) -> None:
+    """No page holds a mark for a figure or a table that was to come, as in ``@NAME@``."""
+    assert not re.findall(r"@[A-Z_]{2,}@", page.read_text())

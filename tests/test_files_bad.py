@@ -50,7 +50,7 @@ COUNT = "give a whole number from 1 to 2147483648"
 BYTES = "give bytes, a number from 0 to 2^53 = 9007199254740992"
 SECONDS = "give seconds, a number from 0 to 1e9"
 BANDWIDTH = "give bytes per second, a number above 0, from 1e-3 to 1e18"
-KINDS = "choose one of nvlink, nvlink5, xgmi, pcie, rdma, tcp, ici, ideal"
+KINDS = "choose one of nvlink, nvlink5, xgmi, pcie, rdma, omni-path, tcp, ici, ideal"
 ALLOWED = 'give whole numbers from 1, as in 4, 1,2 or 8..16 (both ends included), or "any"'
 SCHEMA = "or the artifact's own keys (maxDevices, nodes, edges, devices_per_level, ...)"
 
@@ -61,7 +61,7 @@ OURS = [
     (
         "devices = 8",
         "devices = 8\nx = 1",
-        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial, library, technologies",
+        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial, library, technologies, class, classes",
     ),
     ("[training]", "[trainig]", 'trainig: unknown key; did you mean "training"?'),
     ("count = 8", "cuont = 8", 'model.layers[1].cuont: unknown key; did you mean "count"?'),
