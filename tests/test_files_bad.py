@@ -61,8 +61,8 @@ OURS = [
     (
         "devices = 8",
         "devices = 8\nx = 1",
-        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial, library, technologies, class, "
-        "classes",
+        "cluster.x: unknown key; known keys are devices, hbm_bytes, levels, name, partial, library, technologies, "
+        "class, classes",
     ),
     ("[training]", "[trainig]", 'trainig: unknown key; did you mean "training"?'),
     ("count = 8", "cuont = 8", 'model.layers[1].cuont: unknown key; did you mean "count"?'),
