@@ -26,6 +26,9 @@ DEVICES_OF_LAYERS = 1024
 
 MOST_EXPONENT = 1.5
 
+SECONDS = (1, 2, 5, 10, 20, 50)
+"""Marks of the axis of time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -159,6 +162,10 @@ def draw(grown: Sequence[Grown], path: Path) -> None:
                 panel.loglog(
                     *zip(*each.proven, strict=True), marker="o", label=f"{each.series.name} (power {exponent})"
                 )
+        sizes = sorted({size for each in grown if each.series.what == what for size, _ in each.proven})
+        panel.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
+        panel.set_yticks(SECONDS, [str(each) for each in SECONDS])
+        panel.minorticks_off()
         panel.set(xlabel=what, ylabel="processor seconds to the proof")
         panel.legend()
     figure.savefig(path)
