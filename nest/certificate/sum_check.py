@@ -7,11 +7,22 @@ from dataclasses import dataclass, field
 
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
-from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, by_mean, by_memory, too_slow
+from nest.certificate.sum_choices import (
+    Counts,
+    SumChoice,
+    admitted,
+    apart,
+    arranged,
+    by_mean,
+    by_memory,
+    schedule_of,
+    too_slow,
+)
 from nest.certificate.sum_stages import SumStages, standings
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
 from nest.plan import Plan
+from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables, band_of
 
@@ -25,7 +36,10 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
         stages together: what is proven without it holds with it, but not the reverse.
     """
-    claim = _Claim(tables, verdict, deadline)
+    schedule = schedule_of(tables.problem)
+    if schedule is None:
+        return
+    claim = _Claim(tables, schedule, verdict, deadline)
     counts = {variant: Counts.of(tables, variant) for variant in tables.fitting}
     verdict.choices = sum(each.arranged(tables.problem) for each in counts.values())
     left = {variant: claim.left(variant, each) for variant, each in counts.items()}
@@ -47,6 +61,7 @@ class _Claim:
     """
 
     tables: Tables
+    schedule: ScheduleName
     verdict: Verdict
     deadline: float | None
     tied: bool = field(default=False, init=False)
@@ -65,13 +80,13 @@ class _Claim:
             return []
         tables = self.tables.of_variant(variant)
         found = [by_mean(tables, *counts.pairs(), verdict.value)]
-        found.append(by_memory(tables, found[-1], verdict.value))
+        found.append(by_memory(tables, self.schedule, found[-1], verdict.value))
         found.append(admitted(tables, found[-1]))
         fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
         verdict.by_mean += counts.arranged(problem) - fast
         verdict.by_memory += fast - fitting
         verdict.choices -= fitting - kept
-        return apart(problem, variant, found[-1])
+        return apart(problem, variant, self.schedule, found[-1])
 
     def settle(self, tables: GroupedTables, choices: list[SumChoice]) -> None:
         """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
