@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise, permutations
 from statistics import correlation
+from typing import Any
 
 import highspy
 import pytest
@@ -158,7 +159,7 @@ class Programme:
     """All factors of parts and reserves under which labels and measured memory are right, as a programme for HiGHS."""
 
     def __init__(self) -> None:
-        self.highs = highspy.Highs()
+        self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self.highs.setOptionValue("output_flag", False)
         self.names = (*CERTAIN, *POSSIBLE)
         for name in self.names:
