@@ -44,6 +44,10 @@ RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 """The kinds of recomputation, that which keeps the most first."""
 
 
+BUFFERED: frozenset[ScheduleName] = frozenset({"1f1b", "interleaved"})
+"""Schedules whose plans are priced where stages hold what crosses their boundaries (`Training.buffers_boundaries`)."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Variant:
     """A way to spread each layer over devices, for which the model gives its costs.
@@ -270,6 +274,9 @@ class Problem:
             raise InvalidProblem("choices.chunks", what, "allow it, or leave chunks out")
         if "interleaved" in self.choices.schedules:
             self._check_interleaved()
+        if self.training.buffers_boundaries and (strange := sorted(self.choices.schedules - BUFFERED)):
+            what = f"with schedule {strange[0]!r}"
+            raise InvalidProblem("training.buffers_boundaries", what, f"allow {' and '.join(sorted(BUFFERED))} alone")
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")

@@ -136,7 +136,7 @@ class Costs:
         if self._zero(inner) != 3:
             return self._left(self._scattered(at, first, end, inner), backward)
         total = 0
-        for place, again in zip(range(first, end), repeating(self.layers[first:end], inner), strict=True):
+        for place, again in zip(range(first, end), repeating(self.problem, self.layers[first:end], inner), strict=True):
             layers = [self.layers[place]]
             there = self._exchange(at, inner.group, layers, ("all-gather", self.gathered))
             back = there + self._exchange(at, inner.group, layers, ("reduce-scatter", self.summed))
@@ -205,7 +205,7 @@ class Costs:
         return total
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
-        again = repeating(self.layers[first:end], inner)
+        again = repeating(self.problem, self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
         block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
@@ -253,12 +253,7 @@ class Costs:
 
     def _crossing(self, cut: int, here: int, there: int) -> tuple[int, int]:
         """Return what it takes to receive what comes across a boundary, and to send as much the other way."""
-        sources = {source for source, target, _ in self.edges if source < cut <= target}
-        sent = (
-            max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
-            for one in sources
-        )
-        alive = sum(sent, Fraction(0))
+        alive = self.alive(cut)
         pairs = [self.group((here + rank, there + rank)) for rank in range(self.width)]
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:
@@ -321,7 +316,7 @@ class Costs:
         over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
-            for layer, repeats in zip(layers, repeating(layers, inner), strict=True)
+            for layer, repeats in zip(layers, repeating(self.problem, layers, inner), strict=True)
         ]
         for layer, each in zip(layers, figures, strict=True):
             kept += decimal(each.activation_bytes)
@@ -331,8 +326,31 @@ class Costs:
             parts = [self.optimizer, self.gradients, 1]
             held += size * sum(parts[zero:]) + self._up(size * sum(parts[:zero]) / ranks)
         held += self._whole(layers, over, zero if self._zero(inner) != zero else 0)
-        most = max((self.flying(at) - 1) * kept + self.peak(passing), self.stepped * self._stepped_on(layers, inner))
-        return held + most + decimal(self.training.overhead_bytes)
+        received, stays = self._buffered(layers)
+        flying = self.flying(at)
+        most = max(
+            (flying - 1) * kept + self.peak(passing) + (self.m - flying) * received,
+            self.stepped * self._stepped_on(layers, inner) + self.m * received,
+        )
+        return held + most + self.m * stays + decimal(self.training.overhead_bytes)
+
+    def _buffered(self, layers: tuple[Layer, ...]) -> tuple[Fraction, Fraction]:
+        """Return what buffers hold of a microbatch: what comes into a stage, and all else."""
+        if not self.training.buffers_boundaries or len(layers) == len(self.layers):
+            return Fraction(0), Fraction(0)
+        ids = [layer.id for layer in self.layers]
+        first, end = ids.index(layers[0].id), ids.index(layers[-1].id) + 1
+        results = sum((decimal(layer.result_bytes) for layer in layers), Fraction(0))
+        return self.alive(first), 2 * self.alive(end) + results
+
+    def alive(self, cut: int) -> Fraction:
+        """Return the bytes alive across a cut: of each layer before it the largest tensor that goes beyond."""
+        sources = {source for source, target, _ in self.edges if source < cut <= target}
+        sent = (
+            max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
+            for one in sources
+        )
+        return sum(sent, Fraction(0))
 
     def peak(self, passing: list[tuple[Fraction, Fraction]]) -> Fraction:
         """Return the most that a pass takes, of what is kept up to each layer and what that has in use for a moment."""
@@ -381,7 +399,7 @@ def quantum(problem: Problem) -> Fraction:
         for layer in graph.layers:
             sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
             sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
-            sizes.append(decimal(layer.tied_bytes))
+            sizes += [decimal(layer.tied_bytes), decimal(layer.result_bytes)]
             for each in layer.recomputed:
                 sizes += [decimal(each.activation_bytes), decimal(each.working_bytes)]
     found = Fraction(1)
@@ -448,9 +466,11 @@ def best(problem: Problem, rounding: Rounding) -> Best:
     return found
 
 
-def repeating(layers: tuple[Layer, ...], inner: Inner) -> list[bool]:
+def repeating(problem: Problem, layers: tuple[Layer, ...], inner: Inner) -> list[bool]:
     """Return which layers of a stage compute something again."""
     able = [at for at, layer in enumerate(layers) if any(each.kind == inner.kind for each in layer.recomputed)]
+    if problem.training.recomputes_last:
+        able.reverse()
     return [at in able[: inner.count] for at in range(len(layers))]
 
 

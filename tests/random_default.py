@@ -44,6 +44,7 @@ def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Prob
     training = _training(rng, size)
     choices = numbered(random.Random(f"numbers {seed}"), _choices(rng, graphs, cluster))
     problem = Problem(f"seed {seed}", graphs, cluster, training, choices, DEFAULT)
+    problem = framed(random.Random(f"framework {seed}"), problem)
     return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
 
 
@@ -212,6 +213,24 @@ def _training(rng: random.Random, size: Size) -> Training:
         rng.choice([0.0, 1e-9, 1e-8, 1e-7]),
         rng.choice([0, 0, UNIT, 0.5]),
     )
+
+
+def framed(rng: random.Random, problem: Problem) -> Problem:
+    """Return a problem whose framework recomputes the last layers, or holds what crosses boundaries, in some."""
+    last, buffers = rng.random() < 0.4, rng.random() < 0.3
+    training = replace(problem.training, recomputes_last=last, buffers_boundaries=buffers)
+    graphs = problem.graphs
+    if buffers and rng.random() < 0.5:
+        size = UNIT * rng.choice([1, 5, 20])
+        graphs = {variant: _with_results(rng, graph, size) for variant, graph in graphs.items()}
+    return replace(problem, training=training, graphs=graphs)
+
+
+def _with_results(rng: random.Random, graph: LayerGraph, size: int) -> LayerGraph:
+    """Return a graph whose last layer makes what leaves the model, and another one in some."""
+    making = {len(graph) - 1, *([rng.randrange(len(graph))] if rng.random() < 0.3 else [])}
+    layers = (replace(each, result_bytes=size) if at in making else each for at, each in enumerate(graph.layers))
+    return replace(graph, layers=tuple(layers))
 
 
 def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Cluster) -> Choices:

@@ -86,7 +86,8 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
 def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> tuple[int, ...]:
     """Return what a microbatch keeps in each chunk of a stage."""
     layers = _layers(problem, plan, at)
-    held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
+    again = plan.stages[at].repeats(layers, last=problem.training.recomputes_last)
+    held_by = [each or layer for layer, each in zip(layers, again, strict=True)]
     kept = iter([quanta(each.activation_bytes, evaluation.scale.quanta_per_byte) for each in held_by])
     parts = plan.parts(problem.graphs[plan.variant], at)
     return tuple(sum(islice(kept, len(part))) for part in parts)

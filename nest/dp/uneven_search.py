@@ -22,6 +22,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage
 from nest.tables import GroupedBand, Tables, UnevenTables
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.units import NEVER
 
@@ -86,13 +87,14 @@ class UnevenSearch:
         self, capped: _Settling, lattice: Lattice, options: tuple[Option, ...], counts: tuple[int, ...]
     ) -> UnevenRows:
         choice, first, watch = capped.choice, self.tables.forms[0], capped.watch
-        flying = (0, *(first.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
+        numbers = range(1, max(counts) + 1)
+        passing = (Passing(0), *(first.passing(choice.replicas, number) for number in numbers))
         most = capped.most(0)
         engines = tuple(
             SumRows(self._of_form(at, most), (), Holding(options, Placing(0, 0)), watch)
             for at in range(len(self.tables.forms))
         )
-        asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
+        asked = Asked(passing, counts, most, partial(self._windows, choice, lattice))
         return UnevenRows(lattice, engines, asked, watch)
 
     def _windows(self, choice: UnevenChoice, lattice: Lattice, load: int) -> list[tuple[int, int]]:

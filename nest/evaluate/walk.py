@@ -106,7 +106,11 @@ class Walk:
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
     def alive(self, boundary: int, at: int) -> float:
-        """Return the bytes alive behind a part: of each layer up to it the most that it sends beyond, once.
+        """Return the bytes alive behind a part, as `alive_quanta` has them."""
+        return self.bytes(self.alive_quanta(boundary, at))
+
+    def alive_quanta(self, boundary: int, at: int) -> int:
+        """Return the quanta alive behind a part: of each layer up to it the most that it sends beyond, once.
 
         Parameters
         ----------
@@ -117,7 +121,7 @@ class Walk:
         for (source, target), edge in zip(graph.places, graph.edges, strict=True):
             if self._part_of[source] <= boundary < self._part_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
-        return self.bytes(sum(largest.values()))
+        return sum(largest.values())
 
     def inside(self, collective: Collective, variant: Variant, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""

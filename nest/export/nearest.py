@@ -107,7 +107,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
         what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"
         raise InvalidProblem("choices.recomputed", what, "leave it out")
-    return asked if kinds & framework.parts else all_layers(asked)
+    some = kinds & framework.parts and not asked.training.recomputes_last  # frameworks take the first layers
+    return asked if some else all_layers(asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ def _training(table: TrainingTable) -> Training:
         sums_whole=table.sums_whole,
         splits_transfers=table.splits_transfers,
         blocking_sends=table.blocking_sends,
+        recomputes_last=table.recomputes_last,
+        buffers_boundaries=table.buffers_boundaries,
         overlap_tax=table.overlap_tax,
         step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,

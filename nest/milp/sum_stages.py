@@ -15,6 +15,7 @@ from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
@@ -86,11 +87,11 @@ class StageWays:
         band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
-        known: dict[tuple[Seen, int], Ways] = {}
+        known: dict[tuple[Seen, Passing], Ways] = {}
         found = []
         for position in range(1, choice.stages + 1):
-            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = sites[-position], flying
+            passing = self.tables.passing(choice.replicas, position, choice.stages, choice.schedule)
+            key = sites[-position], passing
             if key not in known:
                 known[key] = self._ways(band, *key, options, most)
             found.append(self._placed(choice, position, known[key]))
@@ -119,7 +120,7 @@ class StageWays:
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
 
-    def _ways(self, band: GroupedBand, seen: Seen, flying: int, options: tuple[Option, ...], most: int) -> Ways:
+    def _ways(self, band: GroupedBand, seen: Seen, passing: Passing, options: tuple[Option, ...], most: int) -> Ways:
         """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
         plain, parts = band.work + band.hops(seen.pairs), list[Ways]()
         for at, option in enumerate(options):
@@ -127,7 +128,7 @@ class StageWays:
             own = plain + sharded.own
             may = band.valid & (own <= most)
             if may.any():
-                for added, kind, count in self._repeats(band, sharded.way, flying, may):
+                for added, kind, count in self._repeats(band, sharded.way, passing, may):
                     chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
                     first, end = band.cuts_of(chosen)
                     columns = own + added, sharded.waits, np.full_like(own, at), kind, count
@@ -136,21 +137,21 @@ class StageWays:
         return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
-        self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
+        self, band: GroupedBand, way: ShardedWay, passing: Passing, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
         if self.kept != "every":
-            yield band.recomputation(way, flying, may)
+            yield band.recomputation(way, passing, may)
             return
         nothing = np.zeros(may.shape, dtype=np.int64)
-        yield np.where(band.plain(way.option, flying), 0, NEVER), nothing, nothing
+        yield np.where(band.plain(way.option, passing), 0, NEVER), nothing, nothing
         numbers = self.tables.problem.choices.recomputed
         for at, repeating in enumerate(self.tables.repeating):
             able, done = band.sums(repeating.able.astype(np.int64)), np.zeros(may.shape, dtype=np.int64)
             for number in sorted(numbers or range(1, int(repeating.able.sum()) + 1)):
                 count = np.where(may & (np.minimum(number, able) > done), np.minimum(number, able), 0)
                 done = np.maximum(done, count)
-                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+                yield band.repeated(way, passing, at, count), np.full_like(nothing, at + 1), count
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)

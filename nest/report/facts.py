@@ -87,6 +87,8 @@ def _training(training: Training) -> dict[str, object]:
         "sums_whole",
         "splits_transfers",
         "blocking_sends",
+        "recomputes_last",
+        "buffers_boundaries",
         "overlap_tax",
         "step_s_per_byte",
         "overhead_bytes",

@@ -1,6 +1,6 @@
 """What the space of preset `default` does not have, on top of what the judge says.
 
-Chunks, state on the host, and recomputation of the last layers of a stage.
+Chunks, with what they buffer, and state on the host.
 """
 
 from __future__ import annotations
@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
 from math import ceil
 
 from nest.costing import Layout
-from nest.graph import Layer, Recomputed
 from nest.hardware import Device
 from nest.runs.figures import StageMemory, StageTime
-from nest.units import Number
 
 
 def chunks_in_flight(layout: Layout, stage: int, microbatches: int) -> Fraction:
@@ -88,29 +85,6 @@ def boundary_bytes(layout: Layout, stage: int, microbatches: int, before: int, b
 def offloaded_memory(memory: StageMemory, share: float) -> StageMemory:
     """Return the memory of a stage with a share of its optimizer state in the memory of the host."""
     return replace(memory, optimizer=ceil(memory.optimizer * (1 - share)))
-
-
-def last_again(memory: StageMemory, layers: Sequence[Layer], again: Sequence[Recomputed | None]) -> StageMemory:
-    """Return the memory of a stage whose last layers are computed again, and not its first, which are as many.
-
-    Parameters
-    ----------
-    layers, again
-        Of the stage, and what the judge takes each to recompute; all that can are alike.
-    """
-    kinds = [each.kind for each in again if each]
-    able = [at for at, layer in enumerate(layers) if kinds and layer.again(kinds[0])]
-    last = set(able[len(able) - len(kinds) :])
-    turned = [layer.again(kinds[0]) if at in last else None for at, layer in enumerate(layers)]
-    more = _peak(layers, turned) - _peak(layers, again)
-    return replace(memory, working=memory.working + ceil(more))
-
-
-def _peak(layers: Sequence[Layer], again: Sequence[Recomputed | None]) -> Number:
-    """Return the bytes at the worst moment of a backward pass."""
-    held = [each or layer for layer, each in zip(layers, again, strict=True)]
-    kept = accumulate(each.activation_bytes for each in held)
-    return max(sum(both) for both in zip(kept, (each.working_bytes for each in held), strict=True))
 
 
 def fetched_s(memory: StageMemory, share: float, device: Device) -> float:

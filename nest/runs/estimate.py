@@ -15,7 +15,6 @@ from nest.runs.chunks import (
     chunked_times,
     chunks_in_flight,
     fetched_s,
-    last_again,
     offloaded_memory,
 )
 from nest.runs.figures import Estimate, StageMemory, StageTime
@@ -83,12 +82,10 @@ class _Estimated:
         given = self.given
         parts = memory_parts(given.problem, given.plan, self.evaluation)
         held = [self._bytes(each) for each in parts]
-        if given.framework.recomputes_last:
-            held = [self._last_again(at, each) for at, each in enumerate(held)]
         if self.layout.virtual > 1:
             held = [self._chunked(at, each) for at, each in enumerate(held)]
-        if given.framework.buffers_boundaries and self.layout.stages > 1:
-            held = [replace(each, working=each.working + self._buffers(at)) for at, each in enumerate(held)]
+            if given.framework.buffers_boundaries:
+                held = [replace(each, working=each.working + self._buffers(at)) for at, each in enumerate(held)]
         return held
 
     def _buffers(self, at: int) -> int:
@@ -101,11 +98,6 @@ class _Estimated:
         per_byte = self.evaluation.scale.quanta_per_byte
         names = ("weights", "gradients", "optimizer", "activations", "working", "stepping", "overhead")
         return StageMemory(*(ceil(getattr(parts, name) / per_byte) for name in names))
-
-    def _last_again(self, at: int, memory: StageMemory) -> StageMemory:
-        graph, stage = self.given.problem.graphs[self.given.variant], self.given.plan.stages[at]
-        layers = graph.named(stage.layers)
-        return last_again(memory, layers, stage.repeats(layers))
 
     def _chunked(self, at: int, memory: StageMemory) -> StageMemory:
         given, last = self.given, at + 1 == self.layout.stages

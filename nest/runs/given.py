@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -104,7 +104,10 @@ class Given:
         kinds: tuple[Again, ...] = () if self.layout.recompute == "none" else (self.layout.recompute,)
         graph = GraphMaker(self, self._chain, kinds).graph(self.costs)
         name = f"{self.model.name or self.model.family} on {self.hardware.cluster.name}"
-        return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), preset=DEFAULT)
+        training = training_of(self)
+        if self.layout.virtual > 1:  # chunks are no part of the plan: what they buffer comes on top of it
+            training = replace(training, buffers_boundaries=False)
+        return Problem(name, {self.variant: graph}, self.hardware.cluster, training, preset=DEFAULT)
 
     @cached_property
     def plan(self) -> Plan:

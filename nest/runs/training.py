@@ -59,6 +59,8 @@ def training_of(run: Trained) -> Training:
         overlap_tax=OVERLAP_TAX,
         step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
         overhead_bytes=run.reserve_bytes,
+        recomputes_last=run.framework.recomputes_last,
+        buffers_boundaries=run.framework.buffers_boundaries,
     )
 
 

@@ -12,6 +12,7 @@ from nest.cost.schedules import Schedule
 from nest.pipeline import Flight, flights
 from nest.tables.banded import GroupedBand
 from nest.tables.grouped import GroupedTables
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.tables.ways import ShardedWay
 from nest.units import Ints
@@ -91,7 +92,7 @@ class ChunkedBand(GroupedBand):
 
     def cheapest(self, way: ShardedWay, at: int) -> Again | None:
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
-        room, best = int(self.rooms(way.option)[at]), None
+        room, best = int(self.rooms(way.option, self._all)[at]), None
         plain = "none" in self.tables.kinds or not any(
             each.able[self.layers_of(at)].any() for each in self.tables.repeating
         )
@@ -110,7 +111,25 @@ class ChunkedBand(GroupedBand):
         able, layers = self.tables.repeating[kind - 1].able, self.layers_of(at)
         before = np.concatenate([[0], np.cumsum(able)])
         each = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
-        return int(each[:count].sum())
+        return int((each[len(each) - count :] if self._from_behind else each[:count]).sum())
+
+    @property
+    def _all(self) -> Passing:
+        """All microbatches, as at the optimizer's step: what else buffers hold depends on the pass."""
+        buffers = self.tables.problem.training.buffers_boundaries
+        return Passing(self.microbatches, self.microbatches if buffers else 0)
+
+    @cached_property
+    def buffers(self) -> tuple[Ints, Ints]:
+        """Quanta that buffers hold of a microbatch: what comes into each stage, and all else of it."""
+        alive = self.tables.alive
+        stays: Ints = 2 * alive[self.end].sum(axis=0) + self.sums(self.tables.results)
+        received: Ints = alive[self.first].sum(axis=0)
+        return received, stays
+
+    @property
+    def _from_behind(self) -> bool:
+        return self.tables.problem.training.recomputes_last
 
     def _passing(self, option: Option, at: int, kind: int) -> tuple[Ints, Ints]:
         """Return how many layers of a stage may compute again, and the quanta that microbatches take then at most."""
@@ -130,7 +149,8 @@ class ChunkedBand(GroupedBand):
         most = int(able.sum())
         allowed = [count for count in range(1, most + 1) if tables.problem.choices.admits_recomputed(count, most)]
         counts = np.array(allowed, dtype=np.int64)
-        again = able & (np.cumsum(able) <= counts[:, None])
+        number = np.cumsum(able[::-1])[::-1] if self._from_behind else np.cumsum(able)
+        again = able & (number <= counts[:, None])
         held = np.where(again, each.kept[layers], kept)
         return counts, self._peaks_at(at, held, np.where(again, (each.working + whole)[layers], moment))
 
@@ -142,5 +162,9 @@ class ChunkedBand(GroupedBand):
         peaks = np.stack([(np.cumsum(kept[:, run], axis=1) + moment[:, run]).max(axis=1) for run in runs])
         chunks = [each.chunk for each in self.flights[at]]
         held = np.array([each.kept for each in self.flights[at]]) @ whole
-        most: Ints = (held - whole[chunks] + peaks[chunks]).max(axis=0)
+        passing = held - whole[chunks] + peaks[chunks]
+        if self._all.buffered:
+            received, flying = self.tables.alive[self.first[:, at]], [each.kept for each in self.flights[at]]
+            passing += ((self.microbatches - np.array(flying)) @ received)[:, None]
+        most: Ints = passing.max(axis=0)
         return most
