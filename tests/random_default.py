@@ -216,14 +216,19 @@ def _training(rng: random.Random, size: Size) -> Training:
 
 
 def framed(rng: random.Random, problem: Problem) -> Problem:
-    """Return a problem whose framework recomputes the last layers, or holds what crosses boundaries, in some."""
-    last, buffers = rng.random() < 0.4, rng.random() < 0.3
-    training = replace(problem.training, recomputes_last=last, buffers_boundaries=buffers)
-    graphs = problem.graphs
-    if buffers and rng.random() < 0.5:
+    """Return a problem whose framework recomputes the last layers of a stage, in some."""
+    return replace(problem, training=replace(problem.training, recomputes_last=rng.random() < 0.4))
+
+
+def buffering(seed: int, problem: Problem) -> Problem:
+    """Return a problem whose stages hold what crosses their boundaries, and in some what leaves the model."""
+    rng, graphs = random.Random(f"buffers {seed}"), problem.graphs
+    if rng.random() < 0.5:
         size = UNIT * rng.choice([1, 5, 20])
         graphs = {variant: _with_results(rng, graph, size) for variant, graph in graphs.items()}
-    return replace(problem, training=training, graphs=graphs)
+    cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 2, 5]))
+    training = replace(problem.training, buffers_boundaries=True)
+    return replace(problem, training=training, graphs=graphs, cluster=cluster)
 
 
 def _with_results(rng: random.Random, graph: LayerGraph, size: int) -> LayerGraph:

@@ -28,10 +28,7 @@ def scheduled(seed: int, problem: Problem) -> Problem:
     preset = rng.choice([SIMULATED, SIMULATED, DEFAULT])
     known = [name for name in preset.schedules if name != "interleaved"]
     names = rng.sample(known, rng.randint(1, len(known)))
-    training = problem.training
-    if set(names) - {"1f1b"}:
-        training = replace(training, buffers_boundaries=False)  # others are refused then
-    return replace(problem, graphs=graphs, training=training, preset=preset).with_choices(schedules=frozenset(names))
+    return replace(problem, graphs=graphs, preset=preset).with_choices(schedules=frozenset(names))
 
 
 def _weighted(rng: random.Random, graph: LayerGraph) -> LayerGraph:
