@@ -26,7 +26,7 @@ class Played(Chunked):
     """One outer choice, cut into chunks, whose schedule is played."""
 
     def times(self, at: int, inner: Inner) -> Times:
-        """Return what chunks take in the slowest replica, of several that which waits longest forward, then furthest."""
+        """Return what chunks take in the slowest replica, of several as docs/formulation.md says."""
         rows = []
         for replica in range(self.costs.outer.replicas):
             passes = [self._chunk(number, at, inner, replica) for number in range(self.chunks)]
@@ -92,7 +92,7 @@ def played(stages: int, number: int, times: list[Times], microbatches: int) -> i
             before = 0
             for kind, chunk, microbatch in each:
                 part, last = chunk * stages + at, number * stages - 1
-                fed = {"forward": ("forward", part - 1, microbatch), "backward": ("backward", part + 1, microbatch)}[kind]
+                fed = kind, part + (1 if kind == "backward" else -1), microbatch
                 if kind == "backward" and part == last:
                     fed = ("forward", part, microbatch)
                 first = kind == "forward" and part == 0

@@ -66,9 +66,7 @@ def makespans(shape: Shape, played: Played) -> Ints:
     """Return the ticks that each pipeline takes."""
     pipelines = len(played.forward)
     step = max(1, MOST_ENDS // (shape.parts * shape.microbatches))
-    found = [
-        _makespans(shape, Played(*(each[at : at + step] for each in played))) for at in range(0, pipelines, step)
-    ]
+    found = [_makespans(shape, Played(*(each[at : at + step] for each in played))) for at in range(0, pipelines, step)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 

@@ -133,4 +133,8 @@ class _Played(Agenda):
 
 
 def _played(prepared: Prepared) -> PlayedChoice | PlayedChunks:
-    return PlayedChunks(prepared, prepared.incumbent) if isinstance(prepared, InterleavedChoice) else PlayedChoice(prepared)
+    return (
+        PlayedChunks(prepared, prepared.incumbent)
+        if isinstance(prepared, InterleavedChoice)
+        else PlayedChoice(prepared)
+    )

@@ -19,12 +19,9 @@ from nest.dp.incumbent import Incumbent
 from nest.dp.interleaved import ChunkWay, InterleavedBounds, InterleavedChoice, interleaved_plan
 from nest.dp.makespans import Played, Shape, makespans
 from nest.dp.sum_outer import SumChoice
-from nest.tables import ChunkedBand
-from nest.tables.chunked import Again
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
-from nest.tables.ways import ShardedWay
-from nest.units import LONGEST, NEVER, Floats, Ints
+from nest.units import LONGEST, NEVER, Ints
 
 TOGETHER = 64
 """Plans that go on together."""
@@ -59,18 +56,15 @@ class PlayedBounds(InterleavedBounds):
         least: Ints = np.clip(np.floor(found * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
 
-    def _ends(self, stages: int, microbatches: Ints, hop: Ints) -> tuple[Floats, Floats]:
+    def _ends(self, stages: int, microbatches: Ints, hop: Ints) -> tuple[Ints, Ints]:
         """Return when each stage may be done, by all that is known and by its load, whatever it exchanges."""
-        forward, backward = (
-            self.by_chunk(stages, each).astype(np.float64)
-            for each in (self.tables.forward, self.tables.work - self.tables.forward)
-        )
-        received = (hop // 2 if self.problem.training.blocking_sends else hop)[:, None, None].astype(np.float64)
-        passes = [np.repeat(each[None], len(hop), axis=0) for each in (forward, backward)]
-        flat = [each.reshape(len(hop), -1) for each in passes]
-        flat[0][:, 1:] += received[:, 0]
-        flat[1][:, :-1] += received[:, 0]
-        pace = ChunkPace(stages, self.chunks, microbatches)
+        tables, received = self.tables, hop // 2 if self.problem.training.blocking_sends else hop
+        parts = (self.by_chunk(stages, each).ravel() for each in (tables.forward, tables.work - tables.forward))
+        forward, backward = (np.repeat(each[None], len(hop), axis=0) for each in parts)
+        forward[:, 1:] += received[:, None]
+        backward[:, :-1] += received[:, None]
+        pace, shape = ChunkPace(stages, self.chunks, microbatches), (len(hop), self.chunks, stages)
+        passes = forward.reshape(shape), backward.reshape(shape)
         return pace.least(*passes), pace.by_load(*passes)
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:  # noqa: ARG002 - a hook
@@ -102,14 +96,20 @@ class PlayedWay(NamedTuple):
         return self.sync <= other.sync and not longer
 
 
-def played_ways(prepared: InterleavedChoice) -> list[list[PlayedWay]]:
-    """Return what each stage may choose that fits the memory and is worth trying; nothing if one stage has nothing."""
+def played_ways(prepared: InterleavedChoice, most: int) -> list[list[PlayedWay]]:
+    """Return what each stage may choose that fits the memory and is worth trying; nothing if one stage has nothing.
+
+    Parameters
+    ----------
+    most
+        Ticks for which a stage may be busy with a microbatch.
+    """
     busy, crossings, found = prepared.band.passes, prepared.band.crossings(prepared.levels), list[list[PlayedWay]]()
     passes = [ticks + sent for ticks, sent in zip(busy, crossings, strict=True)]
     for at in range(len(prepared.sites)):
         ways = list[PlayedWay]()
         for each in _ways_of(prepared, at, (passes[0][:, at], passes[1][:, at])):
-            if not any(other.beats(each) for other in ways):
+            if each.chosen.load <= most and not any(other.beats(each) for other in ways):
                 ways = [other for other in ways if not each.beats(other)] + [each]
         if not ways:
             return []
@@ -123,10 +123,9 @@ def _ways_of(prepared: InterleavedChoice, at: int, passes: tuple[Ints, Ints]) ->
         shown = band.shown(way)
         forward, backward = (ticks + each[:, at] for ticks, each in zip(passes, shown, strict=True))
         for again in band.again(way, at):
-            back, sync = backward + band.repeated(way, at, again), int(waits[at]) + ends
+            back, sync = backward + band.repeated_by_chunk(way, at, again), int(waits[at]) + ends
             load = int(forward.sum() + back.sum())
-            if load < LONGEST:
-                yield PlayedWay(forward, back, sync, ChunkWay(load, sync, way.option, again))
+            yield PlayedWay(forward, back, sync, ChunkWay(load, sync, way.option, again))
 
 
 class Begun(NamedTuple):
@@ -167,11 +166,15 @@ class PlayedChunks:
     def __init__(self, prepared: InterleavedChoice, incumbent: Incumbent) -> None:
         self.prepared, self.incumbent, choice = prepared, incumbent, prepared.choice
         self.shape = Shape("interleaved", choice.stages, choice.further + 1, prepared.engine.chunks)
-        self.ways, self.bound = played_ways(prepared), NEVER
+        most = min((incumbent.objective - 1) // self.shape.microbatches, LONGEST - 1)
+        self.ways, self.bound = played_ways(prepared, most), NEVER
         if self.ways:
             sync = max(min(way.sync for way in each) for each in self.ways)
-            least = (_least([[getattr(way, name) for way in each] for each in self.ways]) for name in PASSES)
-            self.begun = Begun(np.zeros(1), np.zeros((1, 0), dtype=np.int64), *least, np.array([sync]))
+            forward, backward = (
+                _least([[getattr(way, name) for way in each] for each in self.ways]) for name in PASSES
+            )
+            nothing = np.zeros((1, 0), dtype=np.int64)
+            self.begun = Begun(np.zeros(1, dtype=np.int64), nothing, forward, backward, np.array([sync]))
             self.bound = int(self._ends(self.begun)[0])
 
     def settle(self) -> None:
@@ -181,7 +184,7 @@ class PlayedChunks:
             self.prepared.engine.watch.check()
             begun = todo.pop()
             begun = begun.pick(begun.bound < self.incumbent.objective)
-            if begun.chosen.shape[1] < len(self.ways):
+            if len(begun.bound) and begun.chosen.shape[1] < len(self.ways):
                 further = self._further(begun)
                 order = np.argsort(further.bound, kind="stable")
                 todo += [further.pick(order[at : at + TOGETHER]) for at in reversed(range(0, len(order), TOGETHER))]
@@ -190,6 +193,8 @@ class PlayedChunks:
 
     def offer(self, slowest: list[int]) -> None:
         """Offer the plan whose stages have the least loads of those that synchronise in so many ticks at most."""
+        if not self.ways:
+            return
         begun = self.begun
         for ways, most in zip(self.ways, slowest, strict=True):
             loads = [each.chosen.load if each.sync <= most else NEVER for each in ways]

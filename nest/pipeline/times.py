@@ -109,7 +109,11 @@ class Pipeline:
     def _check_chunks(self) -> None:
         both = [(stage.forward_pass, stage.backward_pass) for stage in self.stages]
         sums = [(sum(one.forward_pass for one in each), sum(one.backward_pass for one in each)) for each in self.chunks]
-        if sums != both or len({len(each) for each in self.chunks}) > 1 or any(one.weight for one in chain(*self.chunks)):
+        if (
+            sums != both
+            or len({len(each) for each in self.chunks}) > 1
+            or any(one.weight for one in chain(*self.chunks))
+        ):
             what = "chunks do not take what their stages take"
             raise InvalidProblem("chunks", what, "give equally many of each stage, no gradients of weights apart")
 

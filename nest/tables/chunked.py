@@ -165,7 +165,7 @@ class ChunkedBand(GroupedBand):
                 found.append(Again(kind, count, int(self._repeated(way, at, kind)[:count].sum())))
         return found
 
-    def repeated(self, way: ShardedWay, at: int, again: Again) -> Ints:
+    def repeated_by_chunk(self, way: ShardedWay, at: int, again: Again) -> Ints:
         """Return the ticks of what a stage computes again, for each of its chunks."""
         found = np.zeros(len(self.first), dtype=np.int64)
         if again.kind:
