@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 
@@ -24,7 +25,7 @@ from nest.dp.chunk_pace import ChunkPace
 from nest.dp.incumbent import Incumbent
 from nest.dp.interleaved import InterleavedChoice, InterleavedSearch
 from nest.dp.makespans import Played, Shape, makespans
-from nest.dp.simulated_chunks import PlayedBounds, PlayedChunks
+from nest.dp.simulated_chunks import PlayedBounds, PlayedChunks, PlayedWay, played_ways
 from nest.dp.sum_outer import sum_choices, sum_ranges
 from nest.dp.watch import Watch
 from nest.errors import InvalidProblem
@@ -37,8 +38,10 @@ from nest.problem import Problem
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
+from nest.units import LONGEST
 
 SMALL = Size(layers=5, devices=6, levels=3, variants=1, batch=8)
+SHARDED = Size(layers=7, devices=20, levels=3, variants=1, batch=12)
 PLAIN: frozenset[ScheduleName] = frozenset({"1f1b", "gpipe", "zb-h1"})
 
 
@@ -211,24 +214,43 @@ def test_bounds(seed: int) -> None:
                             assert not own.found or max(least, bound, prepared.bound) <= own.objective
 
 
+def sharding_problem(seed: int) -> Problem:
+    """Return a problem whose stages may shard in ways of which none is the best in loads and synchronisation."""
+    rng = random.Random(f"sharding {seed}")
+    drawn = (chunked_problem(1000 * seed + each, SHARDED) for each in count())
+    problem = next(each for each in drawn if each.cluster.devices >= 4 * next(iter(each.graphs)).width)
+    training = replace(problem.training, microbatches=rng.choice([4, 12, 12]), hides_gradients=rng.random() < 0.5)
+    room = problem.cluster.hbm_bytes * rng.choice([1, 20, 20])
+    problem = replace(problem, training=training, cluster=replace(problem.cluster, hbm_bytes=room), preset=SIMULATED)
+    return problem.with_choices(
+        zero=frozenset(rng.sample(range(4), 3)), replicas=frozenset({2}), stages=frozenset({2, 3})
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(40, 300))
+def test_several_ways(seed: int) -> None:
+    """Stages that may shard in several ways."""
+    check(sharding_problem(seed))
+
+
 def test_stages_choose() -> None:
-    """In some choices stages have several ways of which none is the best in all: the search has to branch."""
-    several = 0
-    for problem in map(played_problem, range(60)):
-        tables = Tables.of(problem)
-        for grouped in tables.grouped:
-            search = InterleavedSearch(grouped, Watch(None, None, Incumbent()), 2, PlayedBounds(grouped, 2))
-            for ranges in sum_ranges(search.bounds):
-                for each in (
-                    choices for row in range(len(ranges)) for choices in [sum_choices(search.bounds, ranges[row])]
-                ):
-                    for at in range(len(each)):
-                        single = each[at].single
-                        assert single is not None
-                        for prepared in search.prepare(single):
-                            assert isinstance(prepared, InterleavedChoice)
-                            several += any(len(ways) > 1 for ways in PlayedChunks(prepared, Incumbent()).ways)
-    assert several >= 5
+    """In these some stages have several ways worth trying: the search has to branch, and plays what is left open."""
+    several = sum(any(len(each) > 1 for each in ways) for seed in range(60) for ways in ways_of(sharding_problem(seed)))
+    assert several >= 30
+
+
+def ways_of(problem: Problem) -> Iterator[list[list[PlayedWay]]]:
+    """Yield what the stages of each outer choice with two chunks may choose."""
+    for tables in Tables.of(problem).grouped:
+        bounds = PlayedBounds(tables, 2)
+        search = InterleavedSearch(tables, Watch(None, None, Incumbent()), 2, bounds)
+        for ranges in sum_ranges(bounds):
+            for choices in (sum_choices(bounds, ranges[row]) for row in range(len(ranges))):
+                for single in (choices[at].single for at in range(len(choices))):
+                    assert single is not None
+                    for prepared in search.prepare(single):
+                        assert isinstance(prepared, InterleavedChoice)
+                        yield played_ways(prepared, LONGEST)
 
 
 def test_never_above_the_best_by_sum() -> None:
