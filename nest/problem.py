@@ -383,10 +383,18 @@ class Problem:
         groups = [size for size in self.cluster.group_sizes if size < self.cluster.devices]
         return next(((unit, size) for unit in variant.units for size in groups if unit % size and size % unit), None)
 
+    def copies(self, variant: Variant, *, expert: bool) -> tuple[int, int]:
+        """Return how many ranks of a block hold a copy of a weight, and how far each is from the next (D12)."""
+        if not expert:
+            return variant.context * variant.expert, variant.tensor
+        if self.training.whole_experts and variant.sequence:
+            return variant.tensor * variant.context, 1
+        return variant.context, variant.tensor
+
     def copy_ranks(self, variant: Variant, replicas: int) -> tuple[int, int]:
         """Return how many ranks hold a copy of each dense weight, and of each expert's."""
-        apart = replicas * variant.context
-        return apart * variant.expert, apart
+        dense, expert = (self.copies(variant, expert=each)[0] for each in (False, True))
+        return replicas * dense, replicas * expert
 
     def shard_groups(self, variant: Variant, replicas: int) -> tuple[int, ...]:
         """Return over how many neighbouring replicas a stage may shard, descending: numbers that divide all of them."""

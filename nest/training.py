@@ -109,6 +109,9 @@ class Training:
     buffers_boundaries
         Whether stages of a pipeline hold what they have sent of every microbatch, and buffers for all they receive,
         until the iteration ends.
+    whole_experts
+        Whether each tensor rank that shares the sequence holds experts whole: it is one of those then that hold copies
+        of them, each for tokens of its own.
 
     Raises
     ------
@@ -130,6 +133,7 @@ class Training:
     overhead_bytes: Number = 0
     recomputes_last: bool = False
     buffers_boundaries: bool = False
+    whole_experts: bool = False
 
     def __post_init__(self) -> None:
         given = [name for name in ("microbatches", "global_batch") if getattr(self, name)]

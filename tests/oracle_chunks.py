@@ -142,8 +142,7 @@ class Chunked:
 
     def _memory(self, at: int, inner: Inner) -> Fraction:
         costs, layers, zero = self.costs, self._layers(at), inner.zero
-        each = costs.variant.context * costs.variant.expert, costs.variant.context
-        over = inner.group * each[0], inner.group * each[1]
+        over = costs._over(inner)
         held, passing, done = Fraction(0), list[list[tuple[Fraction, Fraction]]](), 0
         again = repeating(self.costs.problem, layers, inner)
         for first, end in self.own(at):

@@ -197,9 +197,17 @@ class Costs:
         graph = self.problem.graphs[self.variant]
         return [layer.id for layer in graph.layers].index(graph.layers[0].id if graph.table is None else graph.table)
 
+    def _whole_experts(self) -> bool:
+        """Whether an expert's weights are on all tensor ranks, each of which has tokens of its own."""
+        return self.training.whole_experts and self.variant.sequence
+
+    def _over(self, inner: Inner) -> tuple[int, int]:
+        """Return over how many ranks dense weights and an expert's are spread."""
+        c, e = self.variant.context, self.variant.expert
+        return inner.group * c * e, inner.group * c * (self.variant.tensor if self._whole_experts() else 1)
+
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
-        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
-        total = Fraction(0)
+        over, total = self._over(inner), Fraction(0)
         for size, ranks in zip(self._weights(layers), over, strict=True):
             total += self._up(size / (ranks if inner.zero else 1))
         return total
@@ -287,13 +295,15 @@ class Costs:
         total = 0
         for weights, own in zip(self._weights(layers), (False, True), strict=True):
             slowest = Fraction(0)
-            for x, mine, group in product(range(t), range(e) if own else [0], groups):
+            everywhere = own and self._whole_experts()
+            for x, mine, group in product([0] if everywhere else range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.outer.block(at, replica) + x + t * y + t * c * z
+                    self.outer.block(at, replica) + column + t * y + t * c * z
                     for replica in group
                     for z in ranks
                     for y in range(c)
+                    for column in (range(t) if everywhere else [x])
                 ]
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, weights * times))
             total += self.round(slowest)
@@ -301,8 +311,8 @@ class Costs:
 
     def _across(self, at: int, size: int, layers: tuple[Layer, ...]) -> int:
         """Return what an all-reduce of shares takes between the groups that each share the weights."""
-        inside, total = self.variant.context, 0
-        for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
+        total = 0
+        for weights, ranks in zip(self._weights(layers), self._over(Inner(0, 1)), strict=True):
             slowest = Fraction(0)
             for rank, one in product(range(self.width), range(size)):
                 members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
@@ -313,7 +323,7 @@ class Costs:
 
     def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
         held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
-        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
+        over = self._over(inner)
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
             for layer, repeats in zip(layers, repeating(self.problem, layers, inner), strict=True)

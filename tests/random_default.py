@@ -216,8 +216,34 @@ def _training(rng: random.Random, size: Size) -> Training:
 
 
 def framed(rng: random.Random, problem: Problem) -> Problem:
-    """Return a problem whose framework recomputes the last layers of a stage, in some."""
-    return replace(problem, training=replace(problem.training, recomputes_last=rng.random() < 0.4))
+    """Return a problem whose framework recomputes the last layers of a stage, or holds experts whole, in some."""
+    last, whole = rng.random() < 0.4, rng.random() < 0.5
+    return replace(problem, training=replace(problem.training, recomputes_last=last, whole_experts=whole))
+
+
+def with_whole_experts(seed: int, size: Size = SMALL) -> Problem:
+    """Return a problem with tensor ranks that share the sequence, and hold experts whole."""
+    rng = random.Random(f"experts {seed}")
+    drawn = (random_problem(each, size) for each in range(seed, seed + 10**7, 10**4))
+    problem = next(each for each in drawn if any(variant.tensor > 1 for variant in each.graphs))
+    graphs = {
+        replace(variant, sequence=variant.sequence or variant.tensor > 1): _with_experts(rng, graph)
+        for variant, graph in problem.graphs.items()
+    }
+    cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 3]))
+    problem = replace(problem, graphs=graphs, cluster=cluster).with_choices(sequence=None)
+    return replace(problem, training=replace(problem.training, whole_experts=True))
+
+
+def _with_experts(rng: random.Random, graph: LayerGraph) -> LayerGraph:
+    """Return a graph in which a part of what layers have as weights of their own is of experts, in most."""
+    parts = [rng.choice([0, 0.5, 0.75, 1]) for _ in graph.layers]
+    own = [each.parameter_bytes - each.tied_bytes for each in graph.layers]
+    layers = tuple(
+        replace(layer, expert_parameter_bytes=int(size * part))
+        for layer, size, part in zip(graph.layers, own, parts, strict=True)
+    )
+    return replace(graph, layers=layers)
 
 
 def buffering(seed: int, problem: Problem) -> Problem:

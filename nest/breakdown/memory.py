@@ -107,7 +107,7 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         yield _state(whole, Copies(OPTIMIZER_COPIES[problem.training.optimizer]), zero, degree)
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
-    ranks = problem.copy_ranks(plan.variant, sharing_replicas(problem, plan, at))
+    ranks = problem.copy_ranks(plan.stage_variants[at], sharing_replicas(problem, plan, at))
     graph = problem.graphs[plan.stage_variants[at]]
     tied = (
         sum(quanta(layer.tied_bytes, per_byte) for layer in layers) if graph.layers[graph.table_place] in layers else 0

@@ -150,8 +150,8 @@ class Walk:
         """
         variant = self.variants[at]
         through = variant.tensor * variant.context
-        apart = variant.expert if expert else 1
-        offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
+        own, apart = variant.expert if expert else 1, self.problem.copies(variant, expert=expert)[1]
+        offsets = [tensor + through * rank for rank in range(own) for tensor in range(apart)]
         blocks = self.blocks(at).reshape(-1, together)
         within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
         apart_from = blocks.T if len(blocks) > 1 else ()
@@ -161,7 +161,7 @@ class Walk:
     def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
         key = variant, (int(expert), *self._within_period(blocks))
         if key not in self._holders:
-            self._holders[key] = self.exchanges.spread(copies_of(variant, blocks, expert=expert))
+            self._holders[key] = self.exchanges.spread(copies_of(self.problem.copies(variant, expert=expert), blocks))
         return self._holders[key]
 
     def _within_period(self, devices: Ints) -> tuple[int, ...]:

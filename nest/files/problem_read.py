@@ -74,6 +74,7 @@ def _training(table: TrainingTable) -> Training:
         blocking_sends=table.blocking_sends,
         recomputes_last=table.recomputes_last,
         buffers_boundaries=table.buffers_boundaries,
+        whole_experts=table.whole_experts,
         overlap_tax=table.overlap_tax,
         step_s_per_byte=table.step_s_per_byte,
         overhead_bytes=table.overhead_bytes,

@@ -24,6 +24,7 @@ SWITCHES = (
     "blocking_sends",
     "recomputes_last",
     "buffers_boundaries",
+    "whole_experts",
 )
 """What a training does or does not."""
 

@@ -169,6 +169,7 @@ class TrainingTable(Table):
     blocking_sends: Switch = False
     recomputes_last: Switch = False
     buffers_boundaries: Switch = False
+    whole_experts: Switch = False
     overlap_tax: Part = 0.0
     step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0

@@ -89,6 +89,7 @@ def _training(training: Training) -> dict[str, object]:
         "blocking_sends",
         "recomputes_last",
         "buffers_boundaries",
+        "whole_experts",
         "overlap_tax",
         "step_s_per_byte",
         "overhead_bytes",

@@ -51,13 +51,14 @@ def exchanged_anywhere(
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
     sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
-    inside = variant.context * variant.expert, variant.context
-    for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
-        apart = np.full_like(far, variant.tensor) if ranks > 1 else far
+    for own, weights in enumerate((tables.least_dense, tables.expert)):
+        copies = tables.problem.copies(variant, expert=own == 1)
+        ranks = copies[0]
+        apart = np.full_like(far, copies[1]) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         nearest = _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
-        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), ranks, far, size))
+        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), copies, far, size))
         step += size * tables.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
@@ -98,15 +99,17 @@ def _fastest_s(
     return fastest
 
 
-def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, stride: Ints, size: float) -> Floats:
+def _across_s(
+    tables: GroupedTables, count: tuple[Ints, Ints], copies: tuple[int, int], stride: Ints, size: float
+) -> Floats:
     """Return times below which the holders of weights do not get, by what the levels carry that they must use.
 
     Parameters
     ----------
     count
         Fewest and most holders.
-    ranks, stride
-        Holders in a block, and devices from block to block at least.
+    copies, stride
+        Holders in a block and how far each is from the next, and devices from block to block at least.
 
     Notes
     -----
@@ -120,15 +123,14 @@ def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, strid
     gradients, weights = size * tables.times("gradients"), size * tables.times("weights")
     sizes, speeds = tables.problem.cluster.group_sizes, tables.exchanges.best_speeds
     found, room = np.zeros(len(stride)), np.ones_like(stride)
+    ranks, apart = copies
     for group, speed in zip(sizes, np.maximum.accumulate(speeds[::-1])[::-1].tolist(), strict=True):
         fewest = np.clip(2 * room, *count)  # the number of holders for which the second takes the least
         scattered = 1 / np.minimum(room, fewest / 2) - 1 / fewest
         summed = 1 / np.minimum(room, count[1] / 2)
         taken = np.minimum(gradients * summed, (gradients + weights) * scattered) / speed
         found = np.where(room < count[0], np.maximum(found, taken), found)
-        room = -(-group // stride) * (
-            ranks if group >= tables.width else min(ranks, -(-group // tables.variant.tensor))
-        )
+        room = -(-group // stride) * (ranks if group >= tables.width else min(ranks, -(-group // apart)))
     return found
 
 

@@ -353,8 +353,9 @@ class GroupedTables:
         but for the time to launch, which does not grow with the bytes.
         """
         found = []
-        for inside in self.ranks(1):
-            apart = np.array([self.variant.tensor if inside > 1 else self.width])
+        for expert in (False, True):
+            inside, next_one = self.problem.copies(self.variant, expert=expert)
+            apart = np.array([next_one if inside > 1 else self.width])
             rates = {
                 zero: 2 * sum(self._least_rate(kind, part, apart) for kind, part in each)
                 for zero, each in EACH_MICROBATCH.items()

@@ -93,12 +93,13 @@ class Sharing:
 
     def shares(self, variant: Variant, holders: Holders, together: int) -> Shares:
         """Return the groups of the replicas of a stage, of so many neighbouring replicas each."""
-        like = Variant(variant.tensor, variant.expert, variant.context)
+        problem = self.exchanges.problem
+        like = Variant(variant.tensor, variant.expert, variant.context, variant.sequence)
         key = like, holders, together
         if key not in self._found:
-            inside = variant.context * variant.expert, variant.context
-            ranks, across = Ranks(together * inside[0], together * inside[1]), self._across(holders, together)
-            made = {each: Part(self._within(variant.tensor, each, holders, together), across) for each in set(inside)}
+            inside = problem.copies(variant, expert=False), problem.copies(variant, expert=True)
+            ranks, across = Ranks(*problem.copy_ranks(variant, together)), self._across(holders, together)
+            made = {each: Part(self._within(each, holders, together), across) for each in set(inside)}
             parts = made[inside[0]], made[inside[1]]
             self._found[key] = self._interned.setdefault((ranks, parts), Shares(ranks, parts))
         return self._found[key]
@@ -115,11 +116,12 @@ class Sharing:
         found: Ints = places % below // same * same
         return found
 
-    def _within(self, tensor: int, ranks: int, holders: Holders, together: int) -> tuple[Spread, ...]:
-        """Return how the ranks are spread that share a weight, so many of each replica."""
+    def _within(self, copies: tuple[int, int], holders: Holders, together: int) -> tuple[Spread, ...]:
+        """Return how the ranks are spread that share a weight, of each replica as `Problem.copies` has them."""
         place, stride, replicas, line = holders
+        ranks, apart = copies
         starts = self._starts(line, place, stride * together, replicas // together)
-        return self._spreads(line, Members(ranks, tensor if ranks > 1 else 1), starts, stride, together)
+        return self._spreads(line, Members(ranks, apart if ranks > 1 else 1), starts, stride, together)
 
     def _across(self, holders: Holders, together: int) -> tuple[Spread, ...]:
         """Return how the ranks are spread that have the same share in different groups."""
