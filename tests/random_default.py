@@ -231,8 +231,9 @@ def with_whole_experts(seed: int, size: Size = SMALL) -> Problem:
         for variant, graph in problem.graphs.items()
     }
     cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 3]))
-    problem = replace(problem, graphs=graphs, cluster=cluster).with_choices(sequence=None)
-    return replace(problem, training=replace(problem.training, whole_experts=True))
+    choices = replace(problem.choices, sequence=None)
+    training = replace(problem.training, whole_experts=True)
+    return replace(problem, graphs=graphs, cluster=cluster, choices=choices, training=training)
 
 
 def _with_experts(rng: random.Random, graph: LayerGraph) -> LayerGraph:
