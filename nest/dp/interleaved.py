@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nest.constraints import Outer, Run
+from nest.constraints import Site as At
 from nest.dp.sum_filling import LooseFilling
 from nest.dp.sum_outer import SumBounds, SumChoice, SumRange
 from nest.dp.sum_search import Prepared, SumSearch
@@ -167,6 +169,8 @@ class _Interleaved(Prepared):
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         self.engine.watch.check()
+        if not self._stands():
+            return
         busy = self._band.work + self._band.transfers(self._levels())
         if self._taken(busy.tolist()) >= self.incumbent.objective:
             return
@@ -180,6 +184,19 @@ class _Interleaved(Prepared):
             build = partial(_plan, self, self._band, chosen)
             taken = self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
             self.incumbent.keep(taken, build)
+
+    def _stands(self) -> bool:
+        """Whether side constraints let each stage stand where it does; those that look at its layers are refused."""
+        tables, choice, placing = self.engine.tables, self.choice, self.placing
+        if not tables.filters.by_place:
+            return True
+        outer = Outer(tables.variant, choice.stages, choice.replicas)
+        everything = Run(np.array([0]), np.array([tables.layers]))
+        starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64))[:, None]
+        sites = (
+            At(choice.stages - at, start, tables.width, placing.stride, placing.line) for at, start in enumerate(starts)
+        )
+        return all(bool(np.all(tables.filters.place(outer, everything, site))) for site in sites)
 
     @property
     def _engine(self) -> InterleavedSearch:
