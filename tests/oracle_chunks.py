@@ -17,6 +17,7 @@ from oracle_default import Costs, Figures, Inner, Outer, Rounding, repeating
 from oracle_groups import decimal
 from oracle_places import spot_of
 
+from nest.constraints import AllowedDegrees, MaxDevices, MaxStages, WithinLevel
 from nest.graph import Edge, Layer, LayerGraph
 from nest.plan import Plan, Sharding, Stage
 from nest.problem import Problem
@@ -208,13 +209,19 @@ def keeps(problem: Problem, outer: Outer) -> bool:
     width = outer.variant.width
     blocks = [outer.block(at, replica) for at in range(outer.stages) for replica in range(outer.replicas)]
     group = problem.cluster.levels[0].fanout
-    kept = {
-        "max_stages": lambda rule: outer.stages <= rule.stages,
-        "allowed_degrees": lambda rule: {"stages": outer.stages, "replicas": outer.replicas}[rule.axis] in rule.values,
-        "max_devices": lambda rule: max(blocks) + width <= rule.devices,
-        "within_level": lambda rule: all(block // group == (block + width - 1) // group for block in blocks),
-    }
-    return all(kept[each.kind](each) for each in problem.constraints if each.kind in kept)
+    for rule in problem.constraints:
+        kept = True
+        if isinstance(rule, MaxStages):
+            kept = outer.stages <= rule.stages
+        elif isinstance(rule, AllowedDegrees):
+            kept = {"stages": outer.stages, "replicas": outer.replicas}[rule.axis] in rule.values
+        elif isinstance(rule, MaxDevices):
+            kept = max(blocks) + width <= rule.devices
+        elif isinstance(rule, WithinLevel):
+            kept = all(block // group == (block + width - 1) // group for block in blocks)
+        if not kept:
+            return False
+    return True
 
 
 def room(problem: Problem) -> Fraction:

@@ -135,19 +135,19 @@ class _Stage:
                 there.level,
                 back.level,
                 block,
-                there.busy + back.busy,
+                (there.received + back.sent, back.received + there.sent),
             )
             for there, back, place, block in zip(before, behind, places, blocks.tolist(), strict=True)
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
-        forward, backward, entry, out, block, transfer = max(rows, key=lambda row: (row[0] + row[1], row))
+        forward, backward, entry, out, block, transfers = max(rows, key=lambda row: (row[0] + row[1], row))
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
         load = forward + backward + sum(shown)
         memory, stepping = self._memory()
         once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
-        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes, transfer)
+        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes, transfers)
 
     def _all_hops(self, boundaries: Sequence[int]) -> list[Hop]:
         """Return the transfers across some boundaries together for each replica, and the outermost level of them."""

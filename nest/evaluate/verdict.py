@@ -59,8 +59,8 @@ class StageFigures:
         Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
     classes
         Of the devices that it stands on, in whichever replica; none where the cluster has one class.
-    transfer
-        Of ``forward`` and ``backward``, what the chunks of an interleaved stage receive and send.
+    transfers
+        Of ``forward``, and of ``backward``, what the stage receives and sends.
     """
 
     load: int
@@ -75,7 +75,7 @@ class StageFigures:
     gathered: int = 0
     scattered: int = 0
     classes: frozenset[str] = frozenset()
-    transfer: int = 0
+    transfers: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,8 +220,8 @@ class Framework(ABC):
     def recompute_faults(self, kind: Recompute, layers: int | None = None, chunks: int = 1) -> list[Fault]:
         """Return why the framework cannot compute so much again, in so many layers of each stage (None for all).
 
-        Megatron-Core counts ``recompute_num_layers`` in each chunk, which is a block of its own (`transformer_block.py`,
-        0.13 to 0.16); a plan counts in the stage, whose first layers are in its first chunks.
+        Megatron-Core counts ``recompute_num_layers`` in each chunk, which is a block of its own
+        (`transformer_block.py`, 0.13 to 0.16); a plan counts in the stage, whose first layers are in its first chunks.
         """
         if kind not in self.recomputes:
             return [Fault("recompute", f"{kind!r}: {self.title} computes whole layers again, or nothing")]

@@ -148,7 +148,7 @@ class AlikeSearch:
 def opening(problem: Problem) -> list[Problem]:
     """Return parts of a problem that hold all that a framework can run: plans with chunks are one by themselves.
 
-    Frameworks count layers that recompute in each chunk, a plan in each stage: with chunks there all recompute, or none.
+    Frameworks count layers that recompute in each chunk, a plan in each stage: with chunks all recompute, or none.
     """
     schedules = problem.choices.schedules
     if "interleaved" not in schedules:
