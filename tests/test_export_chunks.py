@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from export_cases import SMALL, judged
 from test_export_installed import installed, megatron_config, one_process
 
+from nest.certificate import check
 from nest.cli.estimate import estimate_command
 from nest.constraints import ReservedDevices
 from nest.errors import InvalidProblem
@@ -27,6 +28,7 @@ from nest.problem import Choices, Problem
 from nest.result import Status
 from nest.runs import Run, problem_of
 from nest.solve import solve
+from nest.units import HARD_LIMIT
 
 __all__ = ["one_process"]  # a fixture
 
@@ -82,8 +84,10 @@ def test_best(
         pins |= {"zero_degree": degree} if zero else {}
         best = solve(asked.with_choices(**{each: frozenset({value}) for each, value in pins.items()})).objective_ticks
         found += [] if best is None else [best]
-    result = best_for(problem, run, framework).result
+    answer = best_for(problem, run, framework)
+    result = answer.result
     assert result.objective_ticks == min(found, default=None)
+    assert all(check(part, result.objective_ticks or HARD_LIMIT).holds for part in answer.parts)
     assert result.status is (Status.OPTIMAL if found else Status.INFEASIBLE)
     if result.plan is not None:
         given = judged(run, problem, result.plan)
