@@ -91,7 +91,7 @@ class _Stages:
         judged, layers = self.evaluation.stages[at], self._layers(at)
         ticks = self.evaluation.scale.time.ticks
         compute = sum(ticks(layer.forward_s) + ticks(layer.backward_s) for layer in layers)
-        transfer = sum(judged.transfers) if self.plan.chunks > 1 else times.transfers
+        transfer = judged.transfer if self.plan.chunks > 1 else times.transfers
         apart = compute + times.recompute + transfer + judged.sharding
         axes = self._axes(at, layers, judged.load - apart)
         return LoadParts(compute, times.recompute, **axes, transfer=transfer, sharding=judged.sharding)

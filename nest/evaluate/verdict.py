@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nest.cost.scale import Scale
+from nest.pipeline import StageTimes
 from nest.units import Number, bytes_of
 
 
@@ -59,8 +60,10 @@ class StageFigures:
         Of ``sharding``, what goes with the forward pass, and what with gradients of weights that the schedule puts off.
     classes
         Of the devices that it stands on, in whichever replica; none where the cluster has one class.
-    transfers
-        Of ``forward``, and of ``backward``, what the stage receives and sends.
+    transfer
+        Of ``forward`` and ``backward``, what the chunks of an interleaved stage receive and send.
+    chunks
+        Of an interleaved stage, what each of its chunks takes: together its load.
     """
 
     load: int
@@ -75,7 +78,8 @@ class StageFigures:
     gathered: int = 0
     scattered: int = 0
     classes: frozenset[str] = frozenset()
-    transfers: tuple[int, int] = (0, 0)
+    transfer: int = 0
+    chunks: tuple[StageTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from nest.breakdown import LoadParts, MemoryParts, load_parts, memory_parts
 from nest.cost.schedules import Schedule
 from nest.costing import model_flops
 from nest.evaluate import Evaluation, evaluate
-from nest.pipeline import flights
+from nest.pipeline import StageTimes, flights
 from nest.runs.besides import Passing, boundary_bytes, fetched_s, last_again, offloaded_memory
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
@@ -68,7 +68,8 @@ class _Estimated:
 
     def _time(self, at: int, parts: LoadParts) -> StageTime:
         seconds, stage = self.evaluation.scale.time.seconds, self.pipeline.stages[at]
-        there, back = self.evaluation.stages[at].transfers if self.schedule.chunks > 1 else (0, 0)  # in its passes
+        chunks = self.evaluation.stages[at].chunks  # whose transfers are in the passes of the stage
+        there, back = sum(each.receive + each.send for each in chunks), sum(map(_gradients, chunks))
         return StageTime(
             forward=seconds(stage.forward - there),
             backward=seconds(stage.backward - back),
@@ -104,3 +105,8 @@ class _Estimated:
         layers, parts = graph.named(plan.stages[at].layers), [len(each) for each in plan.parts(graph, at)]
         moments = flights(self.schedule, self.layout.stages, at, self.pipeline.microbatches)
         return last_again(memory, Passing(layers, parts, moments), plan.stages[at].repeats(layers))
+
+
+def _gradients(chunk: StageTimes) -> int:
+    """Return for how long gradients of activations keep a chunk busy that come and go."""
+    return chunk.receive_gradient + chunk.send_gradient
