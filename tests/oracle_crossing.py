@@ -27,7 +27,12 @@ class Crossing:
     def __init__(self, problem: Problem, plan: Plan, level: int) -> None:
         spot = spot_of(plan, problem.cluster.devices)
         outer = oracle.Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot)
-        self.costs, self.plan, self.level, self.doubtful = oracle.Costs(problem, outer, oracle.Rounding(6)), plan, level, 0
+        self.costs, self.plan, self.level, self.doubtful = (
+            oracle.Costs(problem, outer, oracle.Rounding(6)),
+            plan,
+            level,
+            0,
+        )
         self.variant, self.outer, self.training = plan.variant, outer, problem.training
 
     def total(self) -> int:
@@ -87,10 +92,7 @@ class Crossing:
         collectives = [each for layer in layers for each in layer.collectives]
         for layer, repeats in zip(layers, oracle.repeating(tuple(layers), inner), strict=True):
             collectives += [
-                each
-                for again in layer.recomputed
-                if repeats and again.kind == inner.kind
-                for each in again.collectives
+                each for again in layer.recomputed if repeats and again.kind == inner.kind for each in again.collectives
             ]
         return sum(
             self._send(members, each.kind, decimal(each.bytes))
@@ -128,9 +130,7 @@ class Crossing:
             among = range(e) if own is None else [own]
             yield [self._device(at, r, (x, y, z)) for r in replicas for z in among for y in range(c)]
 
-    def _share(
-        self, at: int, inner: oracle.Inner, layers: Sequence[Layer], what: tuple[str, Fraction | int]
-    ) -> int:
+    def _share(self, at: int, inner: oracle.Inner, layers: Sequence[Layer], what: tuple[str, Fraction | int]) -> int:
         total = 0
         for weights, expert in zip(self.costs._weights(list(layers)), (False, True), strict=True):
             for one in range(0, self.outer.replicas, inner.group):

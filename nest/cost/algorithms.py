@@ -86,7 +86,6 @@ class Phase:
     pieces: bool = False
     spared: int = 0
 
-
     def sent_over(self, level: int) -> float:
         """Return the bytes that all members send over a level or one outside it, for each byte of the collective.
 

@@ -88,6 +88,7 @@ class GroupedStage:
 
     @property
     def variant(self) -> Variant:
+        """Of the stage."""
         return self.walk.variants[self.at]
 
     @cached_property
@@ -97,11 +98,13 @@ class GroupedStage:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
+        """Its layers, with the times of its devices."""
         graph = across(self.walk.graph_of(self.at), self.classes)
         return graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
+        """Its ZeRO type, by what is exchanged."""
         problem, stages = self.walk.problem, self.walk.plan.stages
         return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
@@ -112,6 +115,7 @@ class GroupedStage:
 
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:
+        """What each of its layers computes again."""
         return self.walk.plan.stages[self.at].repeats(self.layers)
 
     @cached_property
@@ -238,6 +242,7 @@ class GroupedStage:
 
     @property
     def has_table(self) -> bool:
+        """Whether it holds the table that others copy."""
         graph = self.walk.graph_of(self.at)
         return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
 
@@ -310,6 +315,7 @@ class GroupedStage:
         return total
 
     def times_sent(self, part: Part) -> float:
+        """Return how many bytes are exchanged for each byte of weights."""
         return self.walk.copies.summed if part == "gradients" else self.walk.copies.gathered
 
     def _slowest(self, kind: CollectiveKind, groups: Iterable[Spread], size: float, factor: float) -> int:
