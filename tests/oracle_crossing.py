@@ -44,7 +44,7 @@ class Crossing:
             each += self._boundary(at, first) if at else 0
             each += self._inside(at, layers, inner)
             each += sum(self._for_each(at, layer, inner) for layer in layers)
-            once += self._once(at, layers, inner) + self._ends(at, first, end)
+            once += self._once(at, layers, inner) + self._ends(first, end)
             first = end
         return self.costs.m * each + once
 
@@ -147,7 +147,7 @@ class Crossing:
                 total += self._send(members, "all-reduce", weights * self.costs.summed / among)
         return total
 
-    def _ends(self, at: int, first: int, end: int) -> int:
+    def _ends(self, first: int, end: int) -> int:
         """Return what each device and its counterpart at the other end of the pipeline send for copies of a table."""
         tied = sum((decimal(layer.tied_bytes) for layer in self.costs.layers[first:end]), Fraction(0))
         if not tied or first <= self.costs._table() < end:

@@ -142,24 +142,18 @@ class Group:
             (self.count * size * Fraction(self.parts[at] - 1, self.parts[at]) / self.fewest[at] for at in used),
             Fraction(0),
         )
-        if algorithm == "ring":
-            return rounds * sum(self.steps[level:]) * size * Fraction(self.count - 1, self.count)
-        if algorithm == "tree":
-            return branching
-        if algorithm == "in-network":
-            return len(self.held[inner]) * size if inner in self.adding else branching
-        if algorithm == "hierarchical-in-network":
-            over_top = self.count * size * Fraction(self.parts[top] - 1, self.parts[top]) / self.fewest[top]
-            return rounds * (shared - over_top) + self.count * size / self.fewest[top]
-        if algorithm == "direct":
-            return size * (self.count - self.fewest[inner])
-        if kind == "all-to-all":
-            return sum((self.count * size * Fraction(self.parts[at] - 1, self.parts[at]) for at in used), Fraction(0))
-        return rounds * shared
-
-
-class _Way:
-    """A group under one protocol that all links on its way have."""
+        over_top = self.count * size * Fraction(self.parts[top] - 1, self.parts[top]) / self.fewest[top]
+        mixed = rounds * (shared - over_top) + self.count * size / self.fewest[top]
+        each = sum((self.count * size * Fraction(self.parts[at] - 1, self.parts[at]) for at in used), Fraction(0))
+        return {
+            "ring": rounds * sum(self.steps[level:]) * size * Fraction(self.count - 1, self.count),
+            "tree": branching,
+            "in-network": len(self.held[inner]) * size if inner in self.adding else branching,
+            "hierarchical-in-network": mixed,
+            "direct": size * (self.count - self.fewest[inner]),
+            "hierarchical": each if kind == "all-to-all" else rounds * shared,
+            "halving-doubling": rounds * shared,
+        }[algorithm]
 
     def __init__(self, group: Group, name: str, size: Fraction) -> None:
         self.group, self.name, self.size, self.used = group, name, size, group.used

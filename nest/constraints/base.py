@@ -219,7 +219,7 @@ class CouplingConstraint(Constraint):
         The same for a lower ZeRO type of a stage; of type 3, where that synchronises less, nothing is ever left out.
     looks_at_sharding, looks_at_recompute
         The same for any other way to shard, and to recompute, under preset `default`, that sends no more over the
-        levels of `most_crossing`. Where none does, only such ways of a stage are in the programme than which no other is
+        levels of `most_crossing`. Where none does, only such ways of a stage are in the programme than which none is
         faster.
     looks_at_runs
         Whether it looks at which layers are in a stage. If so, models whose layers branch are refused, as stages are no
