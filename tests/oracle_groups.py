@@ -155,6 +155,10 @@ class Group:
             "halving-doubling": rounds * shared,
         }[algorithm]
 
+
+class _Way:
+    """A group under one protocol that all links on its way have."""
+
     def __init__(self, group: Group, name: str, size: Fraction) -> None:
         self.group, self.name, self.size, self.used = group, name, size, group.used
         self.parts, self.fewest, self.alike = group.parts, group.fewest, group.alike

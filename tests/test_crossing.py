@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import islice, pairwise, product
 
+import numpy as np
 import oracle_crossing
 import oracle_default as oracle
 import pytest
@@ -49,15 +50,9 @@ def test_ring_by_hand() -> None:
     exchanges = Exchanges(problem_of(Variant(1), chain(Layer("a", 1, 1, 0, 0))))
     where = exchanges.spread([0, 2, 4])
     for level in (0, 1):
-        assert exchanges.sent_over(level, "all-gather", where, _sizes(600)).tolist() == [1200]
-    assert exchanges.sent_over(0, "ring", exchanges.spread([0, 1, 2]), _sizes(600)).tolist() == [3 * 2 * 600]
-    assert exchanges.sent_over(1, "ring", exchanges.spread([0, 1, 2]), _sizes(600)).tolist() == [2 * 2 * 600]
-
-
-def _sizes(size: float) -> object:
-    import numpy as np  # noqa: PLC0415
-
-    return np.array([float(size)])
+        assert exchanges.sent_over(level, "all-gather", where, np.array([600.0])).tolist() == [1200]
+    assert exchanges.sent_over(0, "ring", exchanges.spread([0, 1, 2]), np.array([600.0])).tolist() == [3 * 2 * 600]
+    assert exchanges.sent_over(1, "ring", exchanges.spread([0, 1, 2]), np.array([600.0])).tolist() == [2 * 2 * 600]
 
 
 def test_plan_by_hand() -> None:
