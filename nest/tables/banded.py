@@ -234,7 +234,7 @@ class GroupedBand:
         count[asking] = self._repeating(at, option).fewest(stages, flying)
         return count
 
-    def again(self, option: Option, at: int, values: Ints, count: Ints) -> Ints:
+    def sums_again(self, option: Option, at: int, values: Ints, count: Ints) -> Ints:
         """Return the sum of a value of the layers of each stage of which so many recompute.
 
         Parameters

@@ -116,7 +116,7 @@ class Crossing:
         at
             Place of what they recompute in `GroupedTables.repeating`.
         """
-        sent: Ints = self._microbatches(replicas) * replicas * band.again(option, at, self._again[at], count)
+        sent: Ints = self._microbatches(replicas) * replicas * band.sums_again(option, at, self._again[at], count)
         return sent
 
     def _microbatches(self, replicas: int) -> int:
