@@ -33,7 +33,7 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     LimitReached
         If a model branches so much that its cuts are too many.
     OutOfScope
-        If stages may have tensor widths of their own. If schedules are played, or 1F1B is not among them, or
+        If stages may have widths of their own. If schedules are played, or 1F1B is not among them, or
         interleaved 1F1B is: 1F1B is what is checked, and by the closed formula GPipe takes no less time or memory.
     """
     if problem.preset.objective == "simulated":
@@ -45,9 +45,9 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     if "1f1b" not in problem.choices.schedules:
         what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
         raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
-    if problem.choices.stage_tensor is not None:
-        what = "the checker covers stages of one tensor width"
-        raise OutOfScope("choices.stage_tensor", what, "'nest solve' proves its own optimum")
+    for name in problem.choices.uneven:
+        what = "the checker covers stages of one width"
+        raise OutOfScope(f"choices.{name}", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:

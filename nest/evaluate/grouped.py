@@ -29,10 +29,11 @@ from nest.cost.schedules import Schedule
 from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.evaluate.walk import Groups, Walk
+from nest.forms import Form
 from nest.graph import CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.pipeline import flights
 from nest.plan import Plan
-from nest.problem import Problem, Variant, exchanging_type
+from nest.problem import Problem, exchanging_type
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
@@ -87,8 +88,8 @@ class _Stage:
     at: int
 
     @property
-    def variant(self) -> Variant:
-        return self.walk.variants[self.at]
+    def form(self) -> Form:
+        return self.walk.forms[self.at]
 
     @cached_property
     def classes(self) -> frozenset[str]:
@@ -126,7 +127,7 @@ class _Stage:
         before, behind = (self._all_hops([at - back for at in places]) for back in (1, 0))
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
-        places = self.walk.places(blocks, self.variant.width).tolist()
+        places = self.walk.places(blocks, self.form.width).tolist()
         passes = {place: self._passes(place) for place in set(places)}
         rows = [
             (
@@ -183,7 +184,7 @@ class _Stage:
         """Return a pass of one layer in a block, without what it repeats."""
         layer = self.layers[at]
         own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
-        return own + sum(self.walk.inside(each, self.variant, block) for each in layer.collectives if each.when == when)
+        return own + sum(self.walk.inside(each, self.form, block) for each in layer.collectives if each.when == when)
 
     def _again(self, at: int, block: int) -> int:
         """Return what one layer repeats in a block."""
@@ -191,7 +192,7 @@ class _Stage:
         if again is None:
             return 0
         return self.walk.ticks([again.repeated_s]) + sum(
-            self.walk.inside(each, self.variant, block) for each in again.collectives
+            self.walk.inside(each, self.form, block) for each in again.collectives
         )
 
     def _shown(self) -> Shown:
@@ -327,7 +328,8 @@ class _Stage:
     @property
     def _degrees(self) -> tuple[int, int]:
         """Over how many ranks dense weights are spread, and an expert's."""
-        return self.walk.problem.copy_ranks(self.variant, self.together)
+        dense, expert = self.walk.problem.copy_ranks(self.form.variant, self.together)
+        return dense * self.form.inside, expert * self.form.inside
 
     def _memory(self) -> tuple[int, int]:
         """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""

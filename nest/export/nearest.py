@@ -99,8 +99,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
         raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
     hybrid = choices.hybrid and framework.hybrid
-    asked = problem.with_choices(
-        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=None, stage_tensor=None
+    asked = replace(problem, choices=choices.alike).with_choices(
+        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=None
     )
     asked = asked.with_constraints(*problem.constraints, constraint)
     whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
