@@ -23,7 +23,7 @@ from random_places import roomy
 from nest.certificate import Outcome, check, sum_check, sum_choices, sum_memory, sum_stages
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
-from nest.certificate.sum_choices import by_mean, by_memory, too_slow
+from nest.certificate.sum_choices import by_mean, by_memory, schedule_of, too_slow
 from nest.certificate.sum_memory import Memory
 from nest.certificate.sum_stages import SumStages
 from nest.certify import Finding, certify, confirm
@@ -127,11 +127,12 @@ def test_first_arguments_are_admissible_where_layers_branch() -> None:
 
 
 def _assert_left(problem: Problem, pair: tuple[int, int], variant: Any, value: int) -> None:
-    tables = Tables.of(problem)
+    tables, schedule = Tables.of(problem), schedule_of(problem)
+    assert schedule is not None
     assert not too_slow(tables, variant, value)
     found = by_mean(tables.of_variant(variant), np.array(pair[:1]), np.array(pair[1:]), value)
     assert len(found.stages) == 1
-    assert len(by_memory(tables.of_variant(variant), found, value).stages) == 1
+    assert len(by_memory(tables.of_variant(variant), schedule, found, value).stages) == 1
 
 
 @dataclass(frozen=True)

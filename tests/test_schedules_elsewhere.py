@@ -114,12 +114,10 @@ def problem_with_plan() -> Problem:
 
 
 def test_checker() -> None:
-    """It refuses what it does not cover, and with 1F1B among the schedules its proof is of GPipe as well."""
+    """It refuses schedules that are played, and with 1F1B among the others its proof is of GPipe as well."""
     problem = problem_with_plan()
     with pytest.raises(OutOfScope, match="'simulated' plays schedules, which the checker does not"):
         check(problem.with_preset(SIMULATED), 1)
-    with pytest.raises(OutOfScope, match="gpipe alone: the checker covers 1f1b"):
-        check(problem.with_choices(schedules=frozenset({"gpipe"})), 1)
     both = problem.with_choices(schedules=frozenset({"1f1b", "gpipe"}))
     objective = solve(both).objective_ticks
     assert objective is not None

@@ -33,18 +33,11 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     LimitReached
         If a model branches so much that its cuts are too many.
     OutOfScope
-        If stages may have widths of their own. If schedules are played, or 1F1B is not among them, or
-        interleaved 1F1B is: 1F1B is what is checked, and by the closed formula GPipe takes no less time or memory.
+        If stages may have widths of their own, or if schedules are played.
     """
     if problem.preset.objective == "simulated":
         what = f"{problem.preset.name!r} plays schedules, which the checker does not"
         raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
-    if "interleaved" in problem.choices.schedules:
-        what = "interleaved: the checker covers 1f1b"
-        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
-    if "1f1b" not in problem.choices.schedules:
-        what = f"{', '.join(sorted(problem.choices.schedules))} alone: the checker covers 1f1b"
-        raise OutOfScope("choices.schedules", what, "'nest solve' proves its own optimum")
     for name in problem.choices.uneven:
         what = "the checker covers stages of one width"
         raise OutOfScope(f"choices.{name}", what, "'nest solve' proves its own optimum")

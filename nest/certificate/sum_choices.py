@@ -31,7 +31,7 @@ from nest.certificate.choices import allowed
 from nest.certificate.sum_memory import Memory
 from nest.constraints import Outer
 from nest.cost.overlap import MILLION
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, Tables
 from nest.tables.speeds import SURE, least_work
@@ -50,6 +50,8 @@ class SumChoice:
 
     Attributes
     ----------
+    schedule
+        In which order stages take their passes.
     further
         Microbatches of a replica but one: how often the largest load counts besides.
     least, cap
@@ -60,9 +62,20 @@ class SumChoice:
     stages: int
     replicas: int
     arrangement: Arrangement
+    schedule: ScheduleName
     further: int
     least: int
     cap: int
+
+
+def schedule_of(problem: Problem) -> ScheduleName | None:
+    """Return under which schedule stages have one part of the model each, None where none is allowed.
+
+    1F1B stands for GPipe, too: by D14 that takes as long, it has no fewer microbatches in flight (C11), and nothing
+    else tells them apart.
+    """
+    allowed = problem.choices.schedules
+    return "1f1b" if "1f1b" in allowed else "gpipe" if "gpipe" in allowed else None
 
 
 class Counts(NamedTuple):
@@ -137,14 +150,14 @@ def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> 
     least = np.maximum(_crowded(tables, stages), -(-total // stages))
     speed = tables.speeds.of(stages * replicas) / replicas
     least = np.maximum(least, np.floor(total / speed * SURE).astype(np.int64))
-    room = value - 1 - total - _least_exchanged(tables, stages, replicas)
+    room = value - 1 - total - least_exchanged(tables, stages, replicas)
     found = Left(stages, replicas, further, least, _cap(room, further))
     return found.only(least <= found.cap)
 
 
-def by_memory(tables: GroupedTables, found: Left, value: int) -> Left:
+def by_memory(tables: GroupedTables, schedule: ScheduleName, found: Left, value: int) -> Left:
     """Return what the memory of the first stages leaves; the lower the cap, the more they have to hold."""
-    memory, total = Memory(tables), int(tables.work.sum())
+    memory, total = Memory(tables, schedule), int(tables.work.sum())
     parts = max(1, len(found.stages) * tables.layers // MOST_AT_ONCE)
     pieces = [found.only(rows) for rows in np.array_split(np.arange(len(found.stages)), parts)]
     for _ in range(ROUNDS):
@@ -172,7 +185,7 @@ def _crowded(tables: GroupedTables, stages: Ints) -> Ints:
     return found
 
 
-def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints:
+def least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints:
     """Return what sum of loads and synchronisation hold beyond the work at least: the sums of gradients, and the step.
 
     Ranks are as near to each other as they may be. Every exchange is rounded by itself: of a layer up to three of each
@@ -192,12 +205,12 @@ def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Int
     return least
 
 
-def apart(problem: Problem, variant: Variant, found: Left) -> list[SumChoice]:
+def apart(problem: Problem, variant: Variant, schedule: ScheduleName, found: Left) -> list[SumChoice]:
     """Return choices in every arrangement in which they are there."""
     arrangements, choices = problem.preset.arrangements, list[SumChoice]()
     for stages, replicas, *rest in zip(*(each.tolist() for each in found), strict=True):
         further = [each for each in _further(problem) if (stages if each == "stage-major" else replicas) > 1]
-        choices += [SumChoice(variant, stages, replicas, each, *rest) for each in (arrangements[0], *further)]
+        choices += [SumChoice(variant, stages, replicas, each, schedule, *rest) for each in (arrangements[0], *further)]
     return choices
 
 

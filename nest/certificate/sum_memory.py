@@ -6,13 +6,14 @@ that in it and behind it, in all layers that wait for it,
 - is in one of the first ``S - j`` stages, as what waits for it is in none before: those together hold at least the
   layers of which this is so. With the layers ordered by what is behind them, most first, they are the first ``u``: of a
   chain, in its own order;
-- has ``min(m, j + 1)`` microbatches in flight or more (C11), with the largest ``j`` of which it is so.
+- has ``min(m, j + 1)`` microbatches in flight or more (C11), with the largest ``j`` of which it is so; under GPipe it
+  has ``m``.
 
 What these layers ask for when a backward pass begins, before anything is freed, beyond the memory of ``S - j`` devices,
 the *excess*, has to be spared, and that takes time:
 
-- Recomputation spares what a layer keeps of a microbatch, as often as it is in flight, ``min(m, S)`` times at most,
-  and takes the ticks of the layer.
+- Recomputation spares what a layer keeps of a microbatch, as often as it is in flight, ``min(m, S)`` times at
+  most, ``m`` under GPipe, and takes the ticks of the layer.
 - ZeRO of types 2 and 3 spares parts of gradients and weights. Of ``n`` ranks each spares ``(n - 1) / n`` of them, and
   such a part of what is sent for them has to come over its links for every microbatch, no faster than over the fastest.
   Where computation hides that, it still loses the tax. Types 0 and 1 take no time in loads, nor does type 3 of a
@@ -30,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.overlap import MILLION
+from nest.presets import ScheduleName
 from nest.tables import GroupedTables
 from nest.tables.shares import Option
 from nest.units import LONGEST, Floats, Ints
@@ -73,10 +75,12 @@ class Memory:
     ----------
     tables
         Of the variant.
+    schedule
+        Which says how many microbatches are in flight.
     """
 
-    def __init__(self, tables: GroupedTables) -> None:
-        self.tables, self.types = tables, tables.problem.choices.zero
+    def __init__(self, tables: GroupedTables, schedule: ScheduleName = "1f1b") -> None:
+        self.tables, self.schedule, self.types = tables, schedule, tables.problem.choices.zero
         behind = _behind(tables)
         self.order = np.argsort(-behind, kind="stable")
         self.before = np.cumsum(tables.work[self.order]).astype(np.float64)
@@ -93,14 +97,15 @@ class Memory:
         """Return the bounds of outer choices, whose loads are at most a cap."""
         tables = self.tables
         later = np.maximum(np.ceil(self.behind / np.maximum(cap, 1)[:, None] * SURE) - 1, 0)
-        flying = np.minimum(-(-tables.microbatches // replicas)[:, None], later + 1)
+        each = -(-tables.microbatches // replicas)
+        flying = np.minimum(each[:, None], np.inf if self.schedule == "gpipe" else later + 1)
         first = np.maximum(stages[:, None] - later, 1)
         room = first * self.room
         most, least = (
             np.cumsum(held[:, self.order] + flying * kept[self.order], axis=1) * SURE
             for held, kept in ((self._held(replicas), self.kept), (tables.least_held(replicas), tables.least_kept))
         )
-        in_flight = np.minimum(-(-tables.microbatches // replicas), stages)
+        in_flight = each if self.schedule == "gpipe" else np.minimum(each, stages)
         rate = np.minimum(self.recompute / in_flight, self.sharding)
         excess = np.maximum(most - room, 0)
         ticks = np.zeros_like(excess)

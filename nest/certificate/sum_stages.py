@@ -114,7 +114,7 @@ class SumStages:
         Every way to shard is tried with the fastest recomputation with which the stage fits (C11), unless another that
         was tried is never worse; without a cap on the synchronisation that does not count.
         """
-        seen, flying = self.sites[-position], self.tables.flying(self.choice.replicas, position)
+        seen, flying = self.sites[-position], self._flying(position)
         band = self.band.on(seen.classes)
         plain = band.work + band.hops(seen.pairs)
         found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
@@ -132,6 +132,10 @@ class SumStages:
                 found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
                 tried.append(way)
         return found
+
+    def _flying(self, position: int) -> int:
+        """Return how many microbatches a stage has in flight, counted from the end."""
+        return self.tables.flying(self.choice.replicas, position, self.choice.stages, self.choice.schedule)
 
     def _for_loads(self, classes: frozenset[str]) -> list[int]:
         """Return the options of use where synchronisation does not count, on devices of some classes.
@@ -172,7 +176,7 @@ class SumStages:
         """Return the plan of stages that are so far in the tables; ``numbers`` are of their `options`."""
         stages = tuple(map(self._stage, range(len(numbers)), entries, numbers))
         choice, placing, technologies = self.choice, self.placing, self.tables.problem.cluster.technologies
-        plan = Plan(choice.variant, choice.replicas, placing.stride, stages, choice.arrangement)
+        plan = Plan(choice.variant, choice.replicas, placing.stride, stages, choice.arrangement, choice.schedule)
         return replace(plan, technologies=technologies, line=placing.line)
 
     def _stage(self, at: int, entry: int, number: int) -> Stage:
@@ -180,7 +184,7 @@ class SumStages:
         asked.flat[entry] = True
         ends = np.broadcast_to(self.band.first, asked.shape)[asked], self.band.reached[asked]
         places = tables.between(*(int(each[0]) for each in ends))
-        flying = tables.flying(self.choice.replicas, self.choice.stages - at)
+        flying = self._flying(self.choice.stages - at)
         way = self._way(self.sites[at], option).sharded
         band = self.band.on(self.sites[at].classes)
         _, kind, count = (int(each[asked][0]) for each in band.recomputation(way, flying, asked))
