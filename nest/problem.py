@@ -140,6 +140,16 @@ class Choices:
         return {name: values for name, values in given.items() if values is not None}
 
     @property
+    def splits(self) -> tuple[int, ...]:
+        """Into how many parts stages that are sharded inside may split a microbatch; 1 among them."""
+        degrees = (self.shard_inside or frozenset()) - {1} if self.splits_batch is not False else ()
+        return (1, *sorted(degrees))
+
+    def with_parts(self, microbatches: Collection[int]) -> frozenset[int]:
+        """Return sizes of microbatches, and of the parts into which stages may split them."""
+        return frozenset(size // parts for size in microbatches for parts in self.splits if size % parts == 0)
+
+    @property
     def alike(self) -> Choices:
         """The same choices for plans all of whose stages are alike."""
         return replace(self, stage_tensor=None, shard_inside=None, splits_batch=False)

@@ -91,7 +91,7 @@ class _Maker:
 
     def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
         """Yield the variants of a shape, up to the microbatch of which no device can hold a layer, or a part of it."""
-        limit, parts = 0, max(self.widths.splits)
+        limit, parts = 0, max(self.run.choices.splits)
         for at, microbatch in enumerate(self.widths.microbatch[0]):
             variant = replace(shape, microbatch=microbatch)
             graph = self._graph(variant)

@@ -96,12 +96,6 @@ class Widths:
         why = "fused attention keeps no scores that could be computed again"
         return ["none", "full"], [LeftOut("recompute selective", why)]
 
-    @property
-    def splits(self) -> tuple[int, ...]:
-        """Into how many parts stages that are sharded inside may split a microbatch; 1 among them."""
-        choices = self.run.choices
-        return (1, *(choices.shard_inside or ())) if choices.splits_batch is not False else (1,)
-
     def shapes(self) -> Iterator[Variant]:
         """Yield the variants with the least microbatch."""
         asked, devices = self.run.choices.sequence, self.run.hardware.cluster.devices
@@ -171,7 +165,7 @@ class Widths:
         if name == "tensor" and asked is not None:
             asked |= self.run.choices.stage_tensor or frozenset()
         if name == "microbatch" and asked is not None:
-            asked |= {size // parts for size in asked for parts in self.splits if size % parts == 0}
+            asked = self.run.choices.with_parts(asked)
         values = sorted(usual if asked is None else asked)
         reasons = {value: why_not(value) for value in values}
         kept = [value for value in values if not reasons[value]]
