@@ -78,9 +78,11 @@ class UnevenSearch:
         for count in counts:  # a stage that is the only one may exchange otherwise
             alike.setdefault(self.tables.options(choice.replicas, count), []).append(count)
         for options, some in alike.items():
-            lattice = Lattice(self.tables, choice.replicas, choice.layout, max(some))
-            if lattice.spots:
-                capped = _Settling(self, choice, watch)
+            lattice, capped = (
+                Lattice(self.tables, choice.replicas, choice.layout, max(some)),
+                _Settling(self, choice, watch),
+            )
+            if lattice.spots and capped.most(0) >= 0:  # else no load is small enough to be better than what was found
                 capped.settle_rows(self._rows(capped, lattice, options, tuple(some)))
 
     def _rows(

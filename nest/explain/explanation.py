@@ -18,7 +18,7 @@ from typing import TypeAlias
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
 from nest.explain.questions import ASKING, Answer, Questions, decided_by_variants, likeliest_first, with_variant
-from nest.problem import Choices, Problem, SideConstraint
+from nest.problem import Choices, Form, Problem, SideConstraint, Variant
 from nest.units import Number
 
 MOST_BYTES = 2**53
@@ -153,7 +153,7 @@ def _conflict(problem: Problem, questions: Questions) -> tuple[str, ...]:
         *_parts(problem),
         _Part(f"memory={cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
     ]
-    forms = [*problem.variants, *chain.from_iterable(problem.families)]
+    forms: list[Variant | Form] = [*problem.variants, *chain.from_iterable(problem.families)]
     if not any(more.unnested(form) and not problem.unnested(form) for form in forms):
         # else more devices rule plans out: what was the whole cluster is a group then, with which variants have to nest
         parts.insert(-1, _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)))
