@@ -2,10 +2,10 @@
 
     python benchmarks/shard_inside.py [--only TEXT] [--json FILE]
 
-Each row is a model on some devices, with a batch. Everything is free, but where the row says that layers are whole: then
-tensor and context width are 1, as for models that nobody has cut. First no stage is sharded inside, then each may take 1, 2 or 4
-times its devices (``shard_inside``), which only hold shards, and then such as split the microbatch as well
-(``splits_batch``). All three are proven optima, or that there is no plan is.
+Each row is a model on some devices, with a batch. Everything is free, but where the row says that layers are whole:
+then tensor and context width are 1, as for models that nobody has cut. First no stage is sharded inside, then each may
+take 1, 2 or 4 times its devices (``shard_inside``), which only hold shards, and then such as split the microbatch as
+well (``splits_batch``). All three are proven optima, or that there is no plan is.
 """
 
 from __future__ import annotations
