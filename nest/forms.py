@@ -69,6 +69,11 @@ class Form(NamedTuple):
         return self.variant.width * self.inside
 
     @property
+    def computing(self) -> int:
+        """Devices of a stage that compute: the first, where the others only hold shards."""
+        return self.width if self.splits else self.variant.width
+
+    @property
     def whole(self) -> Variant:
         """The same variant with all sequences of the microbatch: that of a plan all of whose stages are as wide."""
         sequences = self.variant.microbatch * (self.inside if self.splits else 1)

@@ -102,9 +102,9 @@ class Walk:
         return boundary % count, (boundary + 1) % count
 
     def levels(self, boundary: int) -> Ints:
-        """Return the levels between a part and the next: a row for each replica, a column for each device."""
+        """Return the levels between a part and the next: a row for each replica, a column for each computing device."""
         at, to = self.ends(boundary)
-        ranks = np.arange(min(self.plan.stages[at].devices, self.plan.stages[to].devices), dtype=np.int64)
+        ranks = np.arange(min(self.forms[at].computing, self.forms[to].computing), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
     def alive(self, boundary: int, at: int) -> float:
@@ -126,14 +126,14 @@ class Walk:
         variant, place = form.variant, int(self.places(np.array(block), form.width))
         key = form, collective, place
         if key not in self._inside:
-            parts = place + variant.width * np.arange(form.inside, dtype=np.int64)
-            starts = (parts[:, None] + axis_starts(variant, collective.axis)).ravel()
-            groups = {self._group(variant, collective.axis, int(start)) for start in starts}
+            starts = place + axis_starts(form, collective.axis)
+            groups = {self.group(variant, collective.axis, int(start)) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
             self._inside[key] = self.scale.time.ticks(slowest)
         return self._inside[key]
 
-    def _group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+    def group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+        """Return how the group of an axis inside a block is spread whose first device is given."""
         key = variant, axis, start % self.problem.cluster.period
         if key not in self._groups:
             step, count = axis_group(variant, axis)
@@ -148,15 +148,19 @@ class Walk:
         together
             Neighbouring replicas that share the weights between them.
         """
+        return Groups(*map(frozenset, self.all_groups(at, together, expert=expert)))
+
+    def all_groups(self, at: int, together: int, *, expert: bool) -> tuple[list[Spread], list[Spread]]:
+        """Return it for each group: those that share a weight between them, and those that have the same share."""
         form, variant = self.forms[at], self.variants[at]
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
-        within = {self._holder(form, expert, row + offset) for row in blocks for offset in offsets}
+        within = [self._holder(form, expert, row + offset) for row in blocks for offset in offsets]
         apart_from = blocks.T if len(blocks) > 1 else ()
-        across = {self._alone(form, column + device) for column in apart_from for device in range(form.width)}
-        return Groups(frozenset(within), frozenset(across))
+        across = [self._alone(form, column + device) for column in apart_from for device in range(form.width)]
+        return within, across
 
     def _holder(self, form: Form, expert: bool, blocks: Ints) -> Spread:
         key = form, (int(expert), *self._within_period(blocks))
