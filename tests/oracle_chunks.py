@@ -144,7 +144,7 @@ class Chunked:
 
     def _memory(self, at: int, inner: Inner) -> Fraction:
         costs, layers, zero = self.costs, self._layers(at), inner.zero
-        over = costs._over(inner)
+        over = costs._over(inner.group)
         held, passing, done = Fraction(0), list[list[tuple[Fraction, Fraction]]](), 0
         again = repeating(self.costs.problem, layers, inner)
         for first, end in self.own(at):

@@ -141,7 +141,7 @@ class Crossing:
 
     def _across(self, at: int, inner: oracle.Inner, layers: Sequence[Layer]) -> int:
         total = 0
-        for weights, among in zip(self.costs._weights(list(layers)), self.costs._over(inner), strict=True):
+        for weights, among in zip(self.costs._weights(list(layers)), self.costs._over(inner.group), strict=True):
             for rank, one in product(self._ranks(), range(inner.group)):
                 members = [self._device(at, r, rank) for r in range(one, self.outer.replicas, inner.group)]
                 total += self._send(members, "all-reduce", weights * self.costs.summed / among)

@@ -102,6 +102,7 @@ class Costs:
         self.cluster, self.training = problem.cluster, problem.training
         self.variant, self.layers = outer.variant, problem.graphs[outer.variant].layers
         self.width = self.variant.tensor * self.variant.context * self.variant.expert
+        self.inside = 1  # how many times as many devices a block has, between which it is sharded
         place = {layer.id: at for at, layer in enumerate(self.layers)}
         self.edges = [(place[e.source], place[e.target], e.bytes) for e in problem.graphs[outer.variant].edges]
         given = self.training.copies or Copies(6 if self.training.optimizer == "adam" else 0)
@@ -201,16 +202,16 @@ class Costs:
         """Whether an expert's weights are on all tensor ranks, each of which has tokens of its own."""
         return self.training.whole_experts and self.variant.sequence
 
-    def _over(self, inner: Inner) -> tuple[int, int]:
-        """Return over how many ranks dense weights and an expert's are spread."""
-        c, e = self.variant.context, self.variant.expert
-        return inner.group * c * e, inner.group * c * (self.variant.tensor if self._whole_experts() else 1)
-
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
-        over, total = self._over(inner), Fraction(0)
-        for size, ranks in zip(self._weights(layers), over, strict=True):
+        total = Fraction(0)
+        for size, ranks in zip(self._weights(layers), self._over(inner.group), strict=True):
             total += self._up(size / (ranks if inner.zero else 1))
         return total
+
+    def _over(self, replicas: int) -> tuple[int, int]:
+        """Return how many ranks of some replicas hold copies of a dense weight, and of an expert's."""
+        each = replicas * self.variant.context * self.inside
+        return each * self.variant.expert, each * (self.variant.tensor if self._whole_experts() else 1)
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
         again = repeating(self.problem, self.layers[first:end], inner)
@@ -299,8 +300,9 @@ class Costs:
             for x, mine, group in product([0] if everywhere else range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.outer.block(at, replica) + column + t * y + t * c * z
+                    self.outer.block(at, replica) + column + t * y + t * c * z + t * c * e * again
                     for replica in group
+                    for again in range(self.inside)
                     for z in ranks
                     for y in range(c)
                     for column in (range(t) if everywhere else [x])
@@ -312,9 +314,9 @@ class Costs:
     def _across(self, at: int, size: int, layers: tuple[Layer, ...]) -> int:
         """Return what an all-reduce of shares takes between the groups that each share the weights."""
         total = 0
-        for weights, ranks in zip(self._weights(layers), self._over(Inner(0, 1)), strict=True):
+        for weights, ranks in zip(self._weights(layers), self._over(1), strict=True):
             slowest = Fraction(0)
-            for rank, one in product(range(self.width), range(size)):
+            for rank, one in product(range(self.width * self.inside), range(size)):
                 members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.summed / (size * ranks)
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds("all-reduce", share))
@@ -323,7 +325,7 @@ class Costs:
 
     def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
         held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
-        over = self._over(inner)
+        over = self._over(inner.group)
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
             for layer, repeats in zip(layers, repeating(self.problem, layers, inner), strict=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from nest.cluster import Cluster
 from nest.cost.groups import Spread
+from nest.forms import Variant
 from nest.units import Ints
 
 
@@ -26,14 +27,49 @@ class Members(NamedTuple):
     ----------
     ranks, apart
         How many there are, and from one to the next; a single one for a distance of 1.
+    times, leap
+        How often they are there, and from one time to the next.
     """
 
     ranks: int
     apart: int
+    times: int = 1
+    leap: int = 1
+
+    @classmethod
+    def of(cls, variant: Variant, copies: tuple[int, int], inside: int) -> Members:
+        """Return where a block has copies of a weight that its first device has.
+
+        Parameters
+        ----------
+        copies
+            How many there are in each part of the block, and how far each is from the next (`Problem.copies`).
+        inside
+            How many such parts a block has: times as many devices as its widths make.
+        """
+        ranks, apart = copies
+        times = inside
+        if ranks * apart == variant.width:  # from part to part it is as far as within one
+            ranks, times = ranks * inside, 1
+        if ranks == 1 and times > 1:
+            return cls(times, variant.width)
+        return cls(ranks, apart if ranks > 1 else 1, times, variant.width if times > 1 else 1)
+
+    @property
+    def held(self) -> int:
+        """How many there are in a block."""
+        return self.ranks * self.times
+
+    @property
+    def places(self) -> Ints:
+        """All of them."""
+        again = self.leap * np.arange(self.times, dtype=np.int64)
+        found: Ints = (again[:, None] + self.apart * np.arange(self.ranks, dtype=np.int64)).ravel()
+        return found
 
     @property
     def reach(self) -> int:
-        """Devices from a block's first to that behind the last that counts."""
+        """Devices from a block's first to that behind the last that counts, where they are there once."""
         return self.ranks * self.apart
 
 
@@ -62,7 +98,7 @@ def spreads(cluster: Cluster, members: Members, starts: Ints, step: int, count: 
     Parameters
     ----------
     members
-        Of each group in each of its blocks.
+        Of each group in each of its blocks, where they are there once.
     starts
         The first device of each group's first block: multiples of `Members.reach`, as is ``step``.
     step, count
