@@ -44,7 +44,6 @@ def random_problem(seed: int, size: Size = SMALL, *, ugly: bool = False) -> Prob
     training = _training(rng, size)
     choices = numbered(random.Random(f"numbers {seed}"), _choices(rng, graphs, cluster))
     problem = Problem(f"seed {seed}", graphs, cluster, training, choices, DEFAULT)
-    problem = framed(random.Random(f"framework {seed}"), problem)
     return replace(problem, cluster=replace(cluster, hbm_bytes=_capacity(rng, problem)))
 
 
@@ -215,17 +214,15 @@ def _training(rng: random.Random, size: Size) -> Training:
     )
 
 
-def framed(rng: random.Random, problem: Problem) -> Problem:
-    """Return a problem whose framework recomputes the last layers of a stage, or holds experts whole, in some."""
-    last, whole = rng.random() < 0.4, rng.random() < 0.5
-    return replace(problem, training=replace(problem.training, recomputes_last=last, whole_experts=whole))
-
-
 def with_whole_experts(seed: int, size: Size = SMALL) -> Problem:
     """Return a problem with tensor ranks that share the sequence, and hold experts whole."""
-    rng = random.Random(f"experts {seed}")
     drawn = (random_problem(each, size) for each in range(seed, seed + 10**7, 10**4))
-    problem = next(each for each in drawn if any(variant.tensor > 1 for variant in each.graphs))
+    return holding_experts(seed, next(each for each in drawn if any(variant.tensor > 1 for variant in each.graphs)))
+
+
+def holding_experts(seed: int, problem: Problem) -> Problem:
+    """Return a problem whose tensor ranks share the sequence, and hold experts whole."""
+    rng = random.Random(f"experts {seed}")
     graphs = {
         replace(variant, sequence=variant.sequence or variant.tensor > 1): _with_experts(rng, graph)
         for variant, graph in problem.graphs.items()
@@ -247,14 +244,16 @@ def _with_experts(rng: random.Random, graph: LayerGraph) -> LayerGraph:
     return replace(graph, layers=layers)
 
 
-def buffering(seed: int, problem: Problem) -> Problem:
-    """Return a problem whose stages hold what crosses their boundaries, and in some what leaves the model."""
-    rng, graphs = random.Random(f"buffers {seed}"), problem.graphs
-    if rng.random() < 0.5:
+def framed(seed: int, problem: Problem, *, buffers: bool = True) -> Problem:
+    """Return a problem whose stages hold what crosses their boundaries, or recompute their last layers, or both."""
+    rng, graphs = random.Random(f"framework {seed}"), problem.graphs
+    holds = buffers and rng.random() < 0.7
+    if holds and rng.random() < 0.5:
         size = UNIT * rng.choice([1, 5, 20])
         graphs = {variant: _with_results(rng, graph, size) for variant, graph in graphs.items()}
     cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 2, 5]))
-    training = replace(problem.training, buffers_boundaries=True)
+    last = not holds or rng.random() < 0.5
+    training = replace(problem.training, buffers_boundaries=holds, recomputes_last=last)
     return replace(problem, training=training, graphs=graphs, cluster=cluster)
 
 

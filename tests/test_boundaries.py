@@ -1,4 +1,7 @@
-"""Stages that hold what crosses their boundaries: solver, judge, checker, programme and reference agree."""
+"""Stages that hold what crosses their boundaries, or recompute their last layers, or hold experts whole.
+
+Solver, judge, checker, programme and reference agree on all three.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,26 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import oracle_default
+import oracle_schedules
 import pytest
 import test_branches as branches
 import test_chunks_agreement as chunked
+import test_crossing as crossing
 import test_milp_sums as programmes
+import test_simulated_chunks as played
 import test_uneven_agreement as uneven
 from random_branches import BRANCHED, random_branched
-from random_default import SMALL, Size, buffering, random_problem
+from random_default import SMALL, Size, framed, holding_experts, random_problem
+from random_inside import SMALL as SHARDED
+from random_inside import random_problem as random_inside
+from random_schedules import scheduled_problem
 from random_uneven import random_problem as random_uneven
 from seeds import seeds
 from test_default_agreement import check
 
 from nest.cluster import Cluster, Level
+from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.files import read_problem, write_problem
@@ -33,41 +44,76 @@ ONE = Variant(1)
 @pytest.mark.parametrize("seed", seeds(60, 400))
 def test_agreement(seed: int) -> None:
     """All plans of a few layers on a few devices."""
-    check(buffering(seed, random_problem(10_000 + seed, SMALL)))
+    check(framed(seed, random_problem(10_000 + seed, SMALL)))
 
 
 @pytest.mark.parametrize("seed", seeds(30, 150))
 def test_agreement_with_chunks(seed: int) -> None:
     """Interleaved plans, whose stages receive at several boundaries."""
-    chunked.check(buffering(seed, chunked.chunked_problem(20_000 + seed)))
+    chunked.check(framed(seed, chunked.chunked_problem(20_000 + seed)))
 
 
 @pytest.mark.parametrize("seed", seeds(30, 150))
 def test_agreement_with_tensor_widths_of_stages(seed: int) -> None:
     """Stages count what is alive in the figures of their own variant."""
-    uneven.check(buffering(seed, random_uneven(30_000 + seed)))
+    uneven.check(framed(seed, random_uneven(30_000 + seed)))
 
 
 @pytest.mark.parametrize("seed", seeds(30, 150))
 def test_agreement_where_layers_branch(seed: int) -> None:
     """Tensors that pass over a stage count at both of its boundaries."""
-    branches.check(buffering(seed, random_branched(40_000 + seed, BRANCHED)))
+    branches.check(framed(seed, random_branched(40_000 + seed, BRANCHED)))
 
 
 @pytest.mark.parametrize("seed", seeds(20, 100))
 def test_agreement_of_programmes(seed: int) -> None:
     """Both mathematical programmes find the same."""
-    problem = buffering(seed, random_problem(50_000 + seed, SMALL))
+    problem = framed(seed, random_problem(50_000 + seed, SMALL))
     programmes.agree(problem, solve(problem).objective_ticks)
+
+
+@pytest.mark.parametrize("seed", seeds(20, 150))
+def test_agreement_of_played_chunks(seed: int) -> None:
+    """Under preset `simulated` it counts which chunk the layers are in that recompute."""
+    played.check(framed(seed, played.played_problem(60_000 + seed)))
+
+
+@pytest.mark.parametrize("seed", seeds(20, 150))
+def test_agreement_of_simulated_plans(seed: int) -> None:
+    """GPipe and ZB-H1, which recomputes nothing, hold nothing."""
+    problem = framed(seed, scheduled_problem(70_000 + seed), buffers=False)
+    rounding = oracle_default.Rounding(scale_of(problem).time.exponent)
+    best = oracle_schedules.best(problem, rounding)
+    result = solve(problem)
+    assert (result.objective_ticks is None) == (best.objective is None)
+    assert rounding.doubtful or result.objective_ticks == best.objective
+
+
+@pytest.mark.parametrize("seed", seeds(20, 150))
+def test_agreement_where_stages_are_sharded_inside(seed: int) -> None:
+    """All holders of an expert are in all parts of a block, on neighbouring devices each."""
+    uneven.check(framed(seed, holding_experts(seed, random_inside(80_000 + seed, SHARDED))))
+
+
+@pytest.mark.parametrize("seed", seeds(20, 150))
+def test_agreement_of_bytes_across_levels(seed: int) -> None:
+    """What recomputation and holders of experts send is counted where it is."""
+    problem = framed(seed, holding_experts(seed, random_problem(90_000 + seed, Size(3, 6, 2, 1, 6))))
+    crossing.agree(seed, problem, oracle_default.plans(problem))
+
+
+@pytest.mark.parametrize("seed", seeds(20, 150))
+def test_agreement_of_chunks_with_whole_experts(seed: int) -> None:
+    """Interleaved stages, several kinds of holders."""
+    chunked.check(framed(seed, holding_experts(seed, chunked.chunked_problem(100_000 + seed))))
 
 
 def test_what_is_held_decides() -> None:
     """With much less than what the buffers take some problems have no plan any more, and others another one."""
     found = Counter[str]()
-    for seed in range(40):
-        problem = buffering(
-            seed, random_problem(10_000 + seed, Size(layers=4, devices=8, levels=2, variants=1, batch=8))
-        )
+    for seed in range(90):
+        problem = framed(seed, random_problem(10_000 + seed, Size(layers=4, devices=8, levels=2, variants=1, batch=8)))
+        problem = replace(problem, training=replace(problem.training, buffers_boundaries=True))
         free = solve(replace(problem, training=replace(problem.training, buffers_boundaries=False)))
         held = solve(problem)
         if free.plan is not None:
