@@ -20,7 +20,7 @@ from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again
+from nest.tables.chunked import Again, levels_around
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -167,7 +167,9 @@ class _Interleaved(Prepared):
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         self.engine.watch.check()
-        busy = self._band.work + self._band.transfers(self._levels())
+        choice, tables = self.choice, self.engine.tables
+        levels = levels_around(tables, choice.stages, choice.replicas, self.placing)
+        busy = self._band.work + self._band.transfers(levels)
         if self._taken(busy.tolist()) >= self.incumbent.objective:
             return
         ways = list(self._ways(busy))
@@ -208,15 +210,6 @@ class _Interleaved(Prepared):
             if not found:
                 return
             yield found
-
-    def _levels(self) -> Ints:
-        """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
-        placing, problem = self.placing, self.engine.tables.problem
-        counted = self.choice.replicas if problem.preset.all_replicas else 1
-        first = np.array(placing.starts(self.choice.stages), dtype=np.int64)
-        starts = placing.line.devices(first[:, None] + placing.stride * np.arange(counted, dtype=np.int64))
-        levels: Ints = problem.cluster.spans(starts, np.roll(starts, -1, axis=0)).T
-        return levels
 
 
 def _plan(prepared: _Interleaved, band: ChunkedBand, chosen: list[_Way]) -> Plan:

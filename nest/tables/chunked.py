@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from nest.cost.schedules import Schedule
 from nest.pipeline import Flight, flights
+from nest.places import Placing
 from nest.tables.banded import GroupedBand
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Option
@@ -23,6 +25,23 @@ class Again(NamedTuple):
     kind: int
     layers: int
     ticks: int
+
+
+def levels_around(tables: GroupedTables, stages: int, replicas: int, placing: Placing) -> Ints:
+    """Return the levels between each stage and the next, of the last and the first: a row for each replica that counts.
+
+    Parameters
+    ----------
+    stages, replicas
+        How many there are.
+    placing
+        Where they stand.
+    """
+    counted = replicas if tables.problem.preset.all_replicas else 1
+    first = np.array(placing.starts(stages), dtype=np.int64)
+    starts = placing.line.devices(first + placing.stride * np.arange(counted, dtype=np.int64)[:, None])
+    levels: Ints = tables.problem.cluster.spans(starts, np.roll(starts, -1, axis=1))
+    return levels
 
 
 class ChunkedBand(GroupedBand):
@@ -68,7 +87,7 @@ class ChunkedBand(GroupedBand):
         Parameters
         ----------
         levels
-            Between each stage and the next, of the last and the first: a row for each replica.
+            As `levels_around` has them.
         """
         found = np.zeros(self.stages, dtype=np.int64)
         for row in {tuple(each) for each in levels.tolist()}:
@@ -91,20 +110,31 @@ class ChunkedBand(GroupedBand):
 
     def cheapest(self, way: ShardedWay, at: int) -> Again | None:
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
-        room, best = int(self.rooms(way.option)[at]), None
-        plain = "none" in self.tables.kinds or not any(
-            each.able[self.layers_of(at)].any() for each in self.tables.repeating
-        )
-        if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
-            return Again(0, 0, 0)
-        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 else ():
-            counts, passing = self._passing(way.option, at, kind)
-            fitting = counts[passing <= room]
-            if len(fitting):
-                count = int(fitting[0])
-                ticks = self._repeated(way, at, kind, count)
-                best = Again(kind, count, ticks) if best is None or ticks < best.ticks else best
+        best = None
+        for again in self.fitting(way, at, fewest=True):
+            if again.kind == 0:
+                return again
+            best = again if best is None or again.ticks < best.ticks else best
         return best
+
+    def fitting(self, way: ShardedWay, at: int, *, fewest: bool = False) -> Iterator[Again]:
+        """Yield what a stage may compute again under a way to shard so that it fits, nothing at first if it may.
+
+        Parameters
+        ----------
+        fewest
+            Of each kind in as few layers as can be, which is the fastest.
+        """
+        room, able = int(self.rooms(way.option)[at]), (each.able[self.layers_of(at)] for each in self.tables.repeating)
+        if room < 0:
+            return
+        plain = "none" in self.tables.kinds or not any(each.any() for each in able)
+        if plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
+            yield Again(0, 0, 0)
+        for kind in range(1, len(self.tables.repeating) + 1):
+            counts, passing = self._passing(way.option, at, kind)
+            for count in counts[passing <= room].tolist()[: 1 if fewest else None]:
+                yield Again(kind, count, self._repeated(way, at, kind, count))
 
     def _repeated(self, way: ShardedWay, at: int, kind: int, count: int) -> int:
         able, layers = self.tables.repeating[kind - 1].able, self.layers_of(at)
