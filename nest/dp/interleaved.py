@@ -14,11 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nest.constraints import Outer, Run
+from nest.constraints import Site as At
 from nest.dp.sum_filling import LooseFilling
 from nest.dp.sum_outer import SumBounds, SumChoice, SumRange
 from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
+from nest.presets import Arrangement
 from nest.tables import ChunkedBand, GroupedTables
 from nest.tables.chunked import Again, levels_around
 from nest.tables.exchanged import PLAIN, Exchanged
@@ -97,6 +101,11 @@ class InterleavedBounds(SumBounds):
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
 
 
+def _shape(choice: SumChoice) -> tuple[int, int, Arrangement]:
+    """Return what placings are asked for by."""
+    return choice.stages, choice.replicas, choice.arrangement
+
+
 class Sharded(NamedTuple):
     """A way to shard, the ticks that it adds to the loads of stages, and what they do once per iteration then."""
 
@@ -127,10 +136,23 @@ class InterleavedSearch(SumSearch):
         self._known: dict[tuple[int, Option, Shares], Sharded] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
-        """Yield a choice with each placing of its blocks."""
+        """Yield a choice with each placing of its blocks that side constraints admit."""
         tables = self.tables
-        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+        for placing in filter(partial(self._admits, choice), tables.placings(*_shape(choice))):
             yield InterleavedChoice(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
+
+    def _admits(self, choice: SumChoice, placing: Placing) -> bool:
+        """Whether side constraints let each stage stand where it does; those that look at its layers are refused."""
+        tables = self.tables
+        if not tables.filters.by_place:
+            return True
+        outer = Outer(tables.variant, choice.stages, choice.replicas)
+        everything = Run(np.array([0]), np.array([tables.layers]))
+        starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64))[:, None]
+        sites = (
+            At(choice.stages - at, start, tables.width, placing.stride, placing.line) for at, start in enumerate(starts)
+        )
+        return all(bool(np.all(tables.filters.place(outer, everything, site))) for site in sites)
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from nest.constraints import Outer
+from nest.constraints import Outer, Run, Site
 from nest.places import Placing, Shape
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Allowed, Variant
@@ -197,12 +197,15 @@ def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
     """Yield those that are interleaved: equal parts, and microbatches that are a multiple of the stages."""
     made, numbers, cuts = tables.of_variant(variant), _numbers(tables, variant), list[tuple[int, int, int, int]]()
     for stages, replicas, further in zip(*map(np.ndarray.tolist, numbers[:3]), strict=True):
-        if stages > 1 and (further + 1) % stages == 0:
+        admitted = tables.filters.outer(Outer(variant, stages, replicas))
+        if admitted and stages > 1 and (further + 1) % stages == 0:
             cuts += [(bound, stages, replicas, chunks) for chunks, bound in cut_bounds(made, stages, further + 1)]
     for bound, stages, replicas, chunks in sorted(cuts):
         seen, options = set[object](), made.options(replicas, stages)
         for arrangement in tables.problem.preset.arrangements:
             for placing in made.placings(stages, replicas, arrangement):
+                if not stand_as_asked(made, Outer(variant, stages, replicas), placing):
+                    continue
                 around = frozenset(map(tuple, levels_around(made, stages, replicas, placing).tolist()))
                 sights = placing if every else (made.sights(made.sites(stages, replicas, placing), options), around)
                 if sights not in seen:
@@ -210,6 +213,17 @@ def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
                     further = -(-made.microbatches // replicas) - 1
                     choice = SumChoice(variant, stages, replicas, arrangement, placing, "interleaved", further, chunks)
                     yield bound, choice
+
+
+def stand_as_asked(tables: GroupedTables, outer: Outer, placing: Placing) -> bool:
+    """Whether local side constraints (`admits_place`) admit all stages where they stand, whatever layers they have."""
+    starts = placing.line.devices(np.array(placing.starts(outer.stages), dtype=np.int64)).tolist()
+    for at, start in enumerate(starts):
+        site = Site(outer.stages - at, np.array([start]), tables.width, placing.stride, placing.line)
+        mask = tables.filters.place(outer, Run(np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)), site)
+        if mask is not None and not mask.all():
+            return False
+    return True
 
 
 def cut_bounds(tables: GroupedTables, stages: int, microbatches: int) -> Iterator[tuple[int, int]]:

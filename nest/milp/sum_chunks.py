@@ -61,7 +61,8 @@ class ChunkWays:
         for at in reversed(range(choice.stages)):
             rows = [row for row in self._rows(choice, band, at, sites[at]) if busy[at] + row[0] <= most]
             added, *columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-            ways = Ways(np.full_like(added, at), np.full_like(added, at + 1), busy[at] + added, *columns)
+            cuts, sent = (np.full_like(added, each) for each in (at, at + 1)), np.zeros((len(rows), 0), dtype=np.int64)
+            ways = Ways._make([*cuts, busy[at] + added, *columns, sent])
             found.append(undominated(ways, choice.stages + 1) if self.kept == "fastest" else ways)
         return found
 

@@ -14,12 +14,21 @@ import numpy as np
 from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_chunks import ChunkWays
+from nest.milp.sum_sent import Marks, StageBytes
 from nest.milp.sum_ways import Kept, Ways, undominated
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints
+
+
+class _Sight(NamedTuple):
+    """What a stage sees of its outer choice: the network, microbatches in flight, and levels that its bytes cross."""
+
+    seen: Seen
+    flying: int
+    marks: Marks
 
 
 class _Sharded(NamedTuple):
@@ -39,7 +48,8 @@ class StageWays:
         Of the variant.
     kept
         ``"every"`` way; of each option the fastest recomputation with which a stage fits (``"sharding"``); or of these
-        none than which another is no slower in load and synchronisation (``"fastest"``).
+        none than which another is no slower in load and synchronisation (``"fastest"``). Where bytes count, of each
+        kind of recomputation the fastest, and none than which another is no slower and sends no more.
     """
 
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
@@ -47,6 +57,7 @@ class StageWays:
         self._bands: dict[int, GroupedBand] = {}
         self._interleaved = ChunkWays(tables, kept)
         self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
+        self.bytes = StageBytes(tables)
 
     def cuts_of(self, choice: SumChoice) -> int:
         """Return how many cuts the paths of an outer choice have; interleaved there is one between all stages."""
@@ -59,13 +70,13 @@ class StageWays:
         band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
-        known: dict[tuple[Seen, int], Ways] = {}
+        known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
         found = []
         for position in range(1, choice.stages + 1):
             flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = sites[-position], flying
+            key = _Sight(sites[-position], flying, marks[-position])
             if key not in known:
-                known[key] = self._ways(band, *key, options, most)
+                known[key] = self._ways(band, key, options, most)
             found.append(self._placed(choice, position, known[key]))
         return found
 
@@ -84,27 +95,31 @@ class StageWays:
         if not filters.local or not len(ways.first):
             return ways
         run, start = Run(ways.first, ways.end), np.full(len(ways.first), choice.starts[-position])
+        site = Site(position, start, tables.width, choice.placing.stride, choice.placing.line)
         masks = [
             filters.run(choice.variant, run),
             filters.stage(choice.variant, choice.stages, position, run),
-            filters.place(choice.outer, run, Site(position, start, tables.width, choice.placing.stride)),
+            filters.place(choice.outer, run, site),
         ]
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
 
-    def _ways(self, band: GroupedBand, seen: Seen, flying: int, options: tuple[Option, ...], most: int) -> Ways:
+    def _ways(self, band: GroupedBand, sight: _Sight, options: tuple[Option, ...], most: int) -> Ways:
         """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
-        plain, parts = band.work + band.hops(seen.pairs), list[Ways]()
+        seen, plain, parts = sight.seen, band.work + band.hops(sight.seen.pairs), list[Ways]()
         for at, option in enumerate(options):
             sharded = self._of(band, seen, option)
             own = plain + sharded.own
             may = band.valid & (own <= most)
-            if may.any():
-                for added, kind, count in self._repeats(band, sharded.way, flying, may):
-                    chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
-                    first, end = band.cuts_of(chosen)
-                    columns = own + added, sharded.waits, np.full_like(own, at), kind, count
-                    parts.append(Ways._make([first, end, *(each[chosen] for each in columns)]))
+            if not may.any():
+                continue
+            sent = self.bytes.sent(band, seen, option, sight.marks)
+            for added, kind, count in self._repeats(band, sharded.way, sight.flying, may):
+                chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
+                first, end = band.cuts_of(chosen)
+                columns = own + added, sharded.waits, np.full_like(own, at), kind, count
+                rows = self.bytes.rows(band, sent, chosen, (seen, option, kind, count))
+                parts.append(Ways._make([first, end, *(each[chosen] for each in columns), rows]))
         found = Ways.together(parts)
         return undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
@@ -112,11 +127,16 @@ class StageWays:
         self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
-        if self.kept != "every":
+        if self.kept != "every" and not self.bytes:
             yield band.recomputation(way, flying, may)
             return
-        nothing = np.zeros(may.shape, dtype=np.int64)
-        yield np.where(band.plain(way.option, flying), 0, NEVER), nothing, nothing
+        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, flying)
+        yield np.where(plain, 0, NEVER), nothing, nothing
+        if self.kept != "every":
+            for at in range(len(self.tables.repeating)):
+                count = band.fewest(way.option, flying, at, may & ~plain)
+                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+            return
         numbers = self.tables.problem.choices.recomputed
         for at, repeating in enumerate(self.tables.repeating):
             able, done = band.sums(repeating.able.astype(np.int64)), np.zeros(may.shape, dtype=np.int64)

@@ -24,6 +24,8 @@ class Ways(NamedTuple):
     option, kind, layers
         Place among the options of the outer choice, place of what is recomputed in `GroupedTables.repeating` from 1, or
         0 for nothing, and in how many layers.
+    sent
+        Bytes of an iteration, a column for each of `nest.constraints.Filters.crossed`.
     """
 
     first: Ints
@@ -33,6 +35,7 @@ class Ways(NamedTuple):
     option: Ints
     kind: Ints
     layers: Ints
+    sent: Ints
 
     def pick(self, chosen: np.ndarray) -> Ways:
         """Return those that a mask or indices pick."""
@@ -41,13 +44,16 @@ class Ways(NamedTuple):
     @classmethod
     def together(cls, parts: list[Ways]) -> Ways:
         """Return the stages of all parts."""
-        empty = [np.zeros(0, dtype=np.int64)] * len(cls._fields)
-        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+        none = np.zeros((0, 0), dtype=np.int64)
+        every = parts or [cls._make([*[none.ravel()] * (len(cls._fields) - 1), none])]
+        return cls._make(np.concatenate(columns) for columns in zip(*every, strict=True))
 
 
 def undominated(ways: Ways, cuts: int) -> Ways:
-    """Return for each stage the ways than which no other is faster in one time and no slower in the other."""
+    """Return for each stage the ways than which no other is better in one figure and no worse in the others."""
     stage = ways.first * cuts + ways.end
+    if ways.sent.size:
+        return _undominated_by_bytes(ways, stage)
     order = np.lexsort((ways.sync, ways.load, stage))
     stage, sync = stage[order], ways.sync[order]
     ranks = np.searchsorted(distinct(sync), sync)
@@ -55,3 +61,15 @@ def undominated(ways: Ways, cuts: int) -> Ways:
     ranks -= np.cumsum(begins) * (1 + ranks.max(initial=0))  # of each stage all are below those of the one before
     before = np.concatenate([np.full(1, NEVER), np.minimum.accumulate(ranks)])[:-1]
     return ways.pick(order[ranks < before])
+
+
+def _undominated_by_bytes(ways: Ways, stage: Ints) -> Ways:
+    """Return the same where bytes count as well: each way beside those of its stage that come before it in an order."""
+    figures = np.column_stack([ways.load, ways.sync, ways.sent])
+    order = np.lexsort((*figures.T[::-1], stage))
+    stage, figures = stage[order], figures[order]
+    kept, apart = np.ones(len(order), dtype=bool), 1
+    while len(near := np.flatnonzero(stage[apart:] == stage[:-apart])):
+        kept[near[(figures[near] <= figures[near + apart]).all(axis=1)] + apart] = False
+        apart += 1
+    return ways.pick(order[kept])
