@@ -13,7 +13,7 @@ from random_branches import BRANCHED, random_branched
 from random_default import Size
 from seeds import seeds
 from test_certificate_schedules import EITHER, GPIPE, gpipe
-from test_chunks_agreement import ALONE, BOTH, chunked_problem
+from test_chunks_agreement import ALONE, BOTH, chunked_problem, constrained_problem
 from test_milp_sums import MODELS, agree, ask, near
 
 from nest.evaluate import evaluate
@@ -69,6 +69,13 @@ def test_chunks(seed: int) -> None:
     for schedules in (ALONE, BOTH):
         problem = chunked_problem(seed).with_choices(schedules=schedules)
         agree(problem, solve(problem).objective_ticks)
+
+
+@pytest.mark.parametrize("seed", seeds(30, 200))
+def test_chunks_beside_side_constraints(seed: int) -> None:
+    """The same where devices, memory or places are limited, devices are reserved, or outer choices are left out."""
+    problem = constrained_problem(seed)
+    agree(problem, solve(problem).objective_ticks, ("cpsat",))
 
 
 @pytest.mark.slow
