@@ -16,7 +16,7 @@ import numpy as np
 
 from nest.problem import HELD
 from nest.tables import GroupedTables, prefix
-from nest.tables.exchanged import least_exchanged
+from nest.tables.exchanged import least_beside, least_exchanged, uncovered
 from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
 from nest.units import NEVER, Ints
@@ -153,6 +153,7 @@ class _Filled:
             return
         self.held = np.array([prefix(tables.least_state(option)) for option in options])
         self.extra = np.array([prefix(least_exchanged(tables, each)) for each in nearest])
+        self.beside = np.array([prefix(least_beside(tables, each)) for each in nearest])
         alike = [(option.zero, *(degree > 1 for degree in tables.ranks(option.together))) for option in options]
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
@@ -200,12 +201,15 @@ class _Filled:
             taken = np.maximum(layers * kind.least, np.floor(missing * kind.ratio * (1 - 1e-9)).astype(np.int64))
             possible = missing <= kind.freed[end] - kind.freed[firsts]
             again = np.where(possible, np.minimum(again, taken), again)
-        busy = filling.work[end] - filling.work[firsts] + self.extra[:, end, None] - self.extra[rows, firsts]
-        fits = ((again < NEVER) & (busy + again <= load)).any(axis=0)
+        busy = self.extra[:, end, None] - self.extra[rows, firsts] + again
+        if self.tables.hidden:
+            beside = self.beside[:, end, None] - self.beside[rows, firsts]
+            busy = np.maximum(busy, beside + uncovered(self.tables, again))
+        fits = ((again < NEVER) & (busy <= load - (filling.work[end] - filling.work[firsts]))).any(axis=0)
         return first + int(fits.argmax()) if fits.any() else end
 
 
-SIZES = (1, 2, 8, 2**62)
+SIZES = (1, 2, 8, 32, 2**62)
 """Groups of replicas that share weights are taken together from each of these sizes to the next."""
 
 
@@ -236,7 +240,7 @@ def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     plain = [option for option in options if option.zero == 1] or [option for option in options if option.zero == 0]
     found = [(plain[0], plain[0])] if plain else []
     for zero in (2, 3, HELD):
-        for low, high in pairwise(SIZES):
+        for low, high in pairwise(SIZES) if zero != HELD else [(1, SIZES[-1])]:
             alike = [each for each in options if each.zero == zero and low <= each.together < high]
             found += [(alike[0], alike[-1])] if alike else []
     return found

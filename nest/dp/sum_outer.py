@@ -192,15 +192,15 @@ class SumBounds:
 
     def filled(self, chosen: SumRange, better_than: int) -> int:
         """Return the bound of some choices by what their stages hold; it may be less where none is better."""
-        room = better_than - 1 - self.total
-        most = min(room // chosen.further if chosen.further else LONGEST, LONGEST)
-        if room < 0:
+        apart, times = (0, chosen.further + 1) if chosen.stages == 1 else (self.total, chosen.further)
+        if self.total >= better_than:
             return better_than
+        most = min((better_than - 1 - apart) // times if times else LONGEST, LONGEST)
         key = chosen.stages, chosen.fewest, chosen.most
         if self._slowest.get(key, 0) <= most:
             self._slowest[key] = self.slowest(chosen, most)
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else self.total + chosen.further * slowest
+        return NEVER if slowest > LONGEST else max(self.total, apart + times * slowest)
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
@@ -212,6 +212,8 @@ class SumBounds:
         step, all_hops = float(exchanged.step[0]), int(hops[0][0])
         once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
         loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
+        if choice.stages == 1:  # whose load is all loads, with what it exchanges in the place of a synchronisation
+            shared = max(shared, (1 + choice.further) * slowest)
         return max(bound, loads + all_hops, shared + max(int(step / choice.stages) - 8, 0) + all_hops)
 
     def by_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:

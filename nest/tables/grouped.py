@@ -342,27 +342,6 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
-    @cached_property
-    def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
-
-        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes,
-        but for the time to launch, which does not grow with the bytes.
-        """
-        found = []
-        for inside in self.ranks(1):
-            apart = np.array([self.variant.tensor if inside > 1 else self.width])
-            rates = {
-                zero: 2 * sum(self._least_rate(kind, part, apart) for kind, part in each)
-                for zero, each in EACH_MICROBATCH.items()
-            }
-            found.append({zero: rate * self.scale.time.ticks_per_s for zero, rate in rates.items()})
-        return found[0], found[1]
-
-    def _least_rate(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
-        rate = float(self.exchanges.least_rate(kind, np.array([2]), apart)[0])
-        return rate * self.times(part) / self.scale.quanta_per_byte
-
     def _exchanged(
         self, exchanges: tuple[Exchange, ...], groups: tuple[Spread, ...], weights: Ints, factor: float = 1.0
     ) -> Ints:
