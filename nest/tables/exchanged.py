@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -167,29 +167,20 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     return Exchanged(once, each, np.array([step]))
 
 
-def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
-    """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
+def least_exchanged(tables: GroupedTables, options: Sequence[Option]) -> tuple[Ints, Ints]:
+    """Return the ticks that each layer exchanges for each microbatch at least, twice: a row for each way to shard.
 
-    Where computation hides them, what it loses to them is left.
+    At first only what computation loses to exchanges is left where it hides them; then each layer hides what its own
+    passes hide, nothing of it being computed again. Of type 2, which scatters the gradients of all layers of a stage
+    behind one backward pass, the latter may be less than nothing; those of a stage are not.
     """
-    ticks = _sent(tables, option, EACH_MICROBATCH) * (1 - tables.hidden / MILLION)
-    return np.maximum(_surely(ticks), 0)
-
-
-def least_beside(tables: GroupedTables, option: Option) -> Ints:
-    """Return as many at least where each layer hides what its own passes hide, nothing of it being computed again.
-
-    Of type 2, which scatters the gradients of all layers of a stage behind one backward pass, they may be less than
-    nothing; those of a stage are not.
-    """
-    gained = tables.hidden / MILLION
-    if option.zero != 3:
-        return _surely(_sent(tables, option, EACH_MICROBATCH) - gained * tables.backward) if option.zero == 2 else (
-            least_exchanged(tables, option)
-        )
-    parts = (_sent(tables, option, FORWARD), tables.forward), (_sent(tables, option, BACKWARD), tables.backward)
-    ticks: Floats = np.sum([sent - gained * np.minimum(sent, beside) for sent, beside in parts], axis=0)
-    return np.maximum(_surely(ticks), 0)
+    gained, sent = tables.hidden / MILLION, _sent(tables, options)
+    always, beside = np.maximum(_surely(sum(sent) * (1 - gained)), 0), np.zeros_like(sent[0])
+    for ticks, own in zip(sent, (tables.forward, tables.backward), strict=True):
+        beside += ticks - gained * np.minimum(ticks, own)
+    scattering = np.array([option.zero == 2 for option in options])[:, None]
+    beside = np.where(scattering, sent[1] - gained * tables.backward, np.maximum(beside, 0))
+    return always, _surely(beside)
 
 
 def uncovered(tables: GroupedTables, again: Ints) -> Ints:
@@ -203,23 +194,28 @@ def _surely(ticks: Floats) -> Ints:
     return least
 
 
-def _sent(tables: GroupedTables, option: Option, by_type: ZeroExchanges) -> Floats:
-    """Return the ticks in which each layer's exchanges are sent at least, hidden or not.
+def _sent(tables: GroupedTables, options: Sequence[Option]) -> tuple[Floats, Floats]:
+    """Return the ticks in which each layer's exchanges of both passes are sent at least, hidden or not.
 
     The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes; where a group has no
     room for all ranks, what `_across_s` says leaves it. The time to launch is left out: all bytes of a layer share it.
     """
-    ranks, inside, ticks = tables.ranks(option.together), tables.ranks(1), np.zeros(tables.layers)
-    times = sum(tables.times(part) for _, part in by_type[option.zero])
-    for weights, count, within in zip((tables.dense, tables.expert), ranks, inside, strict=True):
-        ticks += weights * _s_per_byte(tables, count, within) if times else 0.0
-    return ticks * (times / tables.scale.quanta_per_byte * tables.scale.time.ticks_per_s)
+    once = np.zeros((len(options), tables.layers))
+    ranks = np.array([tables.ranks(option.together) for option in options], dtype=np.int64).reshape(-1, 2)
+    for weights, counts, within in zip((tables.dense, tables.expert), ranks.T, tables.ranks(1), strict=True):
+        once += weights * _s_per_byte(tables, counts, within)[:, None]
+    once *= tables.scale.time.ticks_per_s / tables.scale.quanta_per_byte
+    forward, backward = (
+        np.array([float(sum(tables.times(part) for _, part in by_type[option.zero])) for option in options])[:, None]
+        for by_type in (FORWARD, BACKWARD)
+    )
+    return once * forward, once * backward
 
 
-def _s_per_byte(tables: GroupedTables, count: int, within: int) -> float:
+def _s_per_byte(tables: GroupedTables, counts: Ints, within: int) -> Floats:
     """Return the seconds for each byte that so many ranks gather or scatter at least, so many of them in a block."""
-    found, stride = 0.0, np.array([tables.width])
-    for speed, room in _outward(tables, stride, within):
-        if room[0] < count:
-            found = max(found, (1 / min(room[0], count / 2) - 1 / count) / speed)
-    return float(found)
+    found = np.zeros(len(counts))
+    for speed, room in _outward(tables, np.array([tables.width]), within):
+        taken = (1 / np.minimum(room, counts / 2) - 1 / counts) / speed
+        found = np.where(room < counts, np.maximum(found, taken), found)
+    return found
