@@ -18,6 +18,7 @@ from nest.certificate.sum_choices import (
     schedule_of,
     too_slow,
 )
+from nest.certificate.sum_chunks import Chunked, Cut, chunked, fast_enough, standing
 from nest.certificate.sum_stages import SumStages, standings
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
@@ -36,18 +37,22 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
         stages together: what is proven without it holds with it, but not the reverse.
     """
-    schedule = schedule_of(tables.problem)
-    if schedule is None:
-        return
-    claim = _Claim(tables, schedule, verdict, deadline)
-    counts = {variant: Counts.of(tables, variant) for variant in tables.fitting}
-    verdict.choices = sum(each.arranged(tables.problem) for each in counts.values())
-    left = {variant: claim.left(variant, each) for variant, each in counts.items()}
-    for variant, choices in left.items():
+    claim, schedule = _Claim(tables, verdict, deadline), schedule_of(tables.problem)
+    pipelines = _chunked(tables)
+    verdict.choices = sum(map(len, pipelines.values()))
+    if schedule is not None:
+        claim.settle_runs(schedule)
+    for variant, choices in pipelines.items():
         if choices and verdict.better is None:
-            claim.settle(tables.of_variant(variant), choices)
+            claim.settle_chunks(variant, choices)
     if claim.tied and verdict.better is None:
         raise Undecided
+
+
+def _chunked(tables: Tables) -> dict[Variant, list[Chunked]]:
+    """Return the outer choices that are interleaved, by variant."""
+    allowed = "interleaved" in tables.problem.choices.schedules
+    return {variant: list(chunked(tables, variant)) for variant in tables.fitting} if allowed else {}
 
 
 @dataclass
@@ -61,7 +66,6 @@ class _Claim:
     """
 
     tables: Tables
-    schedule: ScheduleName
     verdict: Verdict
     deadline: float | None
     tied: bool = field(default=False, init=False)
@@ -71,7 +75,16 @@ class _Claim:
         if self.deadline is not None and time.perf_counter() >= self.deadline:
             raise Undecided
 
-    def left(self, variant: Variant, counts: Counts) -> list[SumChoice]:
+    def settle_runs(self, schedule: ScheduleName) -> None:
+        """Settle the outer choices under a schedule without chunks."""
+        counts = {variant: Counts.of(self.tables, variant) for variant in self.tables.fitting}
+        self.verdict.choices += sum(each.arranged(self.tables.problem) for each in counts.values())
+        left = {variant: self.left(variant, schedule, each) for variant, each in counts.items()}
+        for variant, choices in left.items():
+            if choices and self.verdict.better is None:
+                self.settle(self.tables.of_variant(variant), choices)
+
+    def left(self, variant: Variant, schedule: ScheduleName, counts: Counts) -> list[SumChoice]:
         """Return the outer choices of a variant that neither mean nor memory nor side constraints rule out."""
         self.watch()
         problem, verdict = self.tables.problem, self.verdict
@@ -80,13 +93,13 @@ class _Claim:
             return []
         tables = self.tables.of_variant(variant)
         found = [by_mean(tables, *counts.pairs(), verdict.value)]
-        found.append(by_memory(tables, self.schedule, found[-1], verdict.value))
+        found.append(by_memory(tables, schedule, found[-1], verdict.value))
         found.append(admitted(tables, found[-1]))
         fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
         verdict.by_mean += counts.arranged(problem) - fast
         verdict.by_memory += fast - fitting
         verdict.choices -= fitting - kept
-        return apart(problem, variant, self.schedule, found[-1])
+        return apart(problem, variant, schedule, found[-1])
 
     def settle(self, tables: GroupedTables, choices: list[SumChoice]) -> None:
         """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
@@ -108,6 +121,32 @@ class _Claim:
         for each in standings(band.tables, choice):
             self.watch()
             plan = Boxes(SumStages(band, choice, each), self.verdict.value, self.watch).better()
+            if plan is not None:
+                return plan
+        return None
+
+    def settle_chunks(self, variant: Variant, choices: list[Chunked]) -> None:
+        """Settle the outer choices of one variant that are interleaved, until a plan takes less than the value."""
+        verdict, left, cuts = self.verdict, list[Chunked](), dict[tuple[int, ...], Cut]()
+        self.watch()
+        if not too_slow(self.tables, variant, verdict.value):
+            left = fast_enough(self.tables.of_variant(variant), choices, verdict.value)
+        verdict.by_mean += len(choices) - len(left)
+        for choice in left:
+            key = choice.stages, choice.chunks, min(choice.microbatches, 4 * choice.stages)  # what is in flight repeats
+            cut = cuts[key] = cuts.get(key) or Cut(self.tables.of_variant(variant), choice)
+            plan = self.better_interleaved(cut, choice)
+            if plan is not None and self.refutes(plan):
+                verdict.better = plan
+                return
+            closed = Closed(variant, choice.stages, choice.replicas, choice.arrangement, choice.chunks)
+            verdict.closed.append(closed)
+
+    def better_interleaved(self, cut: Cut, choice: Chunked) -> Plan | None:
+        """Return a plan of an interleaved outer choice below the value, None if there is none wherever it stands."""
+        for stages in standing(cut, choice):
+            self.watch()
+            plan = stages.better(self.verdict.value)
             if plan is not None:
                 return plan
         return None

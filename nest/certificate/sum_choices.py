@@ -150,7 +150,7 @@ def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> 
     least = np.maximum(_crowded(tables, stages), -(-total // stages))
     speed = tables.speeds.of(stages * replicas) / replicas
     least = np.maximum(least, np.floor(total / speed * SURE).astype(np.int64))
-    room = value - 1 - total - _least_exchanged(tables, stages, replicas)
+    room = value - 1 - total - least_exchanged(tables, stages, replicas)
     found = Left(stages, replicas, further, least, _cap(room, further))
     return found.only(least <= found.cap)
 
@@ -185,7 +185,7 @@ def _crowded(tables: GroupedTables, stages: Ints) -> Ints:
     return found
 
 
-def _least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints:
+def least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints:
     """Return what sum of loads and synchronisation hold beyond the work at least: the sums of gradients, and the step.
 
     Ranks are as near to each other as they may be. Every exchange is rounded by itself: of a layer up to three of each

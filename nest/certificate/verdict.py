@@ -20,12 +20,13 @@ class Outcome(StrEnum):
 
 
 class Closed(NamedTuple):
-    """An outer choice that was ruled out by closing states; with its arrangement where it is part of the choice."""
+    """An outer choice that was ruled out by closing states; with arrangement and chunks where they are part of it."""
 
     variant: Variant
     stages: int
     replicas: int
     arrangement: Arrangement | None = None
+    chunks: int = 1
 
 
 @dataclass(slots=True)

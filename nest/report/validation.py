@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from nest.report.facts_table import FACT_COLUMNS, fact_document, fact_row, fact_scores
 from nest.report.format import duration, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.scores import Scores, shown_share
-from nest.validation import Comparison, Fact, FactTable, Table, orders, scatter, summarise
+from nest.validation import (
+    GOOD,
+    Comparison,
+    Contradiction,
+    Fact,
+    FactTable,
+    Ranking,
+    Table,
+    contradictions,
+    ranking,
+    summarise,
+)
 
 SCHEMA = "nest.validation/1"
+
+MARK = "!"
+"""Stands behind rows that others contradict."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,17 @@ class Found:
         """Its errors, summed up."""
         return fact_scores(self.facts) if self.facts else _scores(self.comparisons)
 
+    @cached_property
+    def contradicted(self) -> Sequence[Contradiction]:
+        """The rows that others contradict."""
+        return contradictions(self.comparisons)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The order of the rows in every section."""
+        times = {each.place for each in self.contradicted if each.quantity == "time"}
+        return ranking(self.comparisons, times)
+
 
 def validation_document(found: Sequence[Found]) -> dict[str, object]:
     """Return all rows and averages, ready for JSON; errors are shares, predicted over measured less 1."""
@@ -49,11 +75,12 @@ def validation_text(found: Sequence[Found], screen: Screen, *, rows: bool) -> st
         notes.add("Table", each.table.name)
         notes.add("Source", each.table.source)
         if each.comparisons:
-            notes.extend("Order", _orders(each.comparisons))
+            notes.extend("Order", _orders(each.ranking))
+            notes.extend(f"Contradicted ({MARK})", _contradicted(each))
         table = (
             ruled_table(FACT_COLUMNS, [fact_row(fact) for fact in each.facts])
             if each.facts
-            else ruled_table(_ROW_COLUMNS, list(_rows(each.comparisons)))
+            else ruled_table(_ROW_COLUMNS, list(_rows(each)))
         )
         parts.append(render(screen, table, notes.table))
     return "\n\n".join(parts)
@@ -72,7 +99,7 @@ _SUMMARY_COLUMNS = (
 )
 
 _ROW_COLUMNS = (
-    Column("Case (* fitted)", folds=True, least=24),
+    Column(f"Case (* fitted, {MARK} contradicted)", folds=True, least=24),
     Column("Measured", number=True),
     Column("Predicted", number=True),
     Column("Error", number=True),
@@ -107,21 +134,34 @@ def _summary_row(found: Found) -> tuple[str, ...]:
     return (found.table.name, str(scores.rows), str(scores.fitted), *taken, *held, wrong)
 
 
-def _orders(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Yield how well each section is ordered, beside how far its times are apart, and what rows of equal layers do."""
-    found = orders(comparisons)
-    if len(found) < 2:
+def _orders(ranking: Ranking) -> Iterator[str]:
+    """Yield how well each section is ordered, beside how far its times are apart, and what others could reach."""
+    if len(ranking.orders) < 2:
         return
-    noise = f"{100 * scatter(comparisons):.1f} %"
+    noise = f"{100 * ranking.scatter:.1f} %"
     yield f"rows of equal layers differ by up to {noise} in measured over predicted time; apart means by more"
-    for name, order in found.items():
+    for name, order in ranking.orders.items():
         pairs = f"{order.right} of {order.apart} pairs apart in order" if order.apart else "no pair apart"
         rows = f"{order.rows} rows within {100 * order.spread:.0f} %"
-        yield f"{name}: rank correlation {order.correlation:.2f}, {order.attainable:.2f} if exact, {rows}, {pairs}"
+        yield f"{name}: rank correlation {order.correlation:.2f}, {rows}, {pairs}"
+        exact = f"{order.expected:.2f} on average, {GOOD} or more in {100 * order.chance:.0f} % of draws"
+        limits = f"at most {order.limit:.2f}, {order.limit_rising:.2f} if more heads never are faster"
+        free = order.uncontradicted
+        without = "" if free == order.correlation else f"; {free:.2f} without contradicted rows"
+        yield f"{name}: exact predictions {exact}; any predictor {limits}{without}"
+    good = sum(order.correlation >= GOOD for order in ranking.orders.values())
+    few, chance = f"{ranking.expected_good:.1f} on average", f"all in {100 * ranking.chance_all:.0f} % of draws"
+    yield f"{good} of {len(ranking.orders)} sections at {GOOD} or more; exact predictions: {few}, {chance}"
 
 
-def _rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
-    for each in comparisons:
+def _contradicted(found: Found) -> Iterator[str]:
+    for each in found.contradicted:
+        yield f"{found.comparisons[each.place].case.name} ({each.quantity}): {each.reason}"
+
+
+def _rows(found: Found) -> Iterator[tuple[str, ...]]:
+    contradicted = {each.place for each in found.contradicted}
+    for place, each in enumerate(found.comparisons):
         case, error = each.case, each.time_error
         measured = "-" if case.seconds is None else duration(case.seconds, aligned=True)
         predicted = duration(each.estimate.iteration_s, aligned=True)
@@ -131,7 +171,8 @@ def _rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
         if worst is not None:
             sizes = (size(case.memory_bytes[worst]), size(each.memory_bytes[worst]))
             held = (*sizes, shown_share(each.memory_errors[worst]))
-        yield (f"{case.name}{' *' if case.fitted else ''}", *time, *held, _fits(each))
+        marks = f"{' *' if case.fitted else ''}{f' {MARK}' if place in contradicted else ''}"
+        yield (f"{case.name}{marks}", *time, *held, _fits(each))
 
 
 def _fits(each: Comparison) -> str:
@@ -144,18 +185,26 @@ def _fits(each: Comparison) -> str:
 def _table_document(found: Found) -> dict[str, object]:
     scores = found.scores
     time, memory = scores.time, scores.memory
-    ordered = orders(found.comparisons)
+    ordered = found.ranking
     return {
         "name": found.table.name,
         "source": found.table.source,
         "time": None if time is None else {"mean": time.mean, "worst": time.worst},
         "memory": None if memory is None else {"mean": memory.mean, "worst": memory.worst, "lowest": memory.lowest},
         "fits_wrong": scores.wrong,
-        "scatter": scatter(found.comparisons) if ordered else None,
-        "rank_correlations": {name: order.correlation for name, order in ordered.items()},
-        "orders": {name: asdict(order) for name, order in ordered.items()},
-        "rows": [fact_document(fact) for fact in found.facts] or [_row_document(each) for each in found.comparisons],
+        "scatter": ordered.scatter if ordered.orders else None,
+        "rank_correlations": {name: order.correlation for name, order in ordered.orders.items()},
+        "orders": {name: asdict(order) for name, order in ordered.orders.items()},
+        "exact_sections_good": ordered.expected_good if ordered.orders else None,
+        "exact_all_good": ordered.chance_all if ordered.orders else None,
+        "rows": [fact_document(fact) for fact in found.facts] or list(_row_documents(found)),
     }
+
+
+def _row_documents(found: Found) -> Iterator[dict[str, object]]:
+    for place, each in enumerate(found.comparisons):
+        reasons = {why.quantity: why.reason for why in found.contradicted if why.place == place}
+        yield _row_document(each) | {"contradicted": reasons}
 
 
 def _row_document(each: Comparison) -> dict[str, object]:

@@ -1,0 +1,218 @@
+"""How well any predictor could do on published measurements: limits of orders, and rows that others contradict."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise, permutations
+from statistics import correlation
+from typing import Any
+
+import highspy
+import pytest
+
+from nest.validation import (
+    Comparison,
+    Table,
+    Twins,
+    compare,
+    contradicted_memory,
+    contradicted_times,
+    contradictions,
+    ranking,
+    table_named,
+    twins,
+)
+from nest.validation.memory_bounds import CERTAIN, LOW, POSSIBLE, bound
+from nest.validation.ordering import best_order
+
+ROWS_48 = "13824 x 84, 96 heads, t 8, S 6, d 8, b 2"
+OUT_OF_MEMORY = "14336 x 82, 128 heads, t 4, S 12, d 8, b 2"
+
+
+@cache
+def bloom() -> tuple[Comparison, ...]:
+    """Return all rows of BLOOM's search."""
+    table = table_named("bloom")
+    assert isinstance(table, Table)
+    return tuple(compare(case) for case in table.cases())
+
+
+def tried(measured: list[float], chains: list[list[list[int]]]) -> float:
+    """Return the best correlation of all orders of the groups that keep the chains, one after the other."""
+    groups = [group for chain in chains for group in chain]
+    before = [(one, two) for chain in chains for one, two in pairwise(chain)]
+    ranks = [sorted(measured).index(each) for each in measured]
+    best = -1.0
+    for order in permutations(groups):
+        at = {id(group): place for place, group in enumerate(order)}
+        if any(at[id(one)] > at[id(two)] for one, two in before):
+            continue
+        placed = [0.0] * len(measured)
+        done = 0
+        for group in order:
+            for row in group:
+                placed[row] = done + (len(group) - 1) / 2
+            done += len(group)
+        best = max(best, correlation(ranks, placed))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_best_order_is_that_of_all_orders(seed: int) -> None:
+    """Chains and ties: joined parts by their means are as good as trying every order."""
+    rng = random.Random(seed)
+    count = rng.randint(3, 7)
+    measured = [float(each) for each in rng.sample(range(50), count)]
+    rows = rng.sample(range(count), count)
+    groups: list[list[int]] = []
+    while rows:
+        size = min(len(rows), rng.choice((1, 1, 1, 2)))
+        groups.append([rows.pop() for _ in range(size)])
+    if len(groups) < 2:
+        groups = [[row] for row in range(count)]
+    chains: list[list[list[int]]] = []
+    while groups:
+        size = min(len(groups), rng.choice((1, 1, 2, 3)))
+        chains.append([groups.pop() for _ in range(size)])
+    assert best_order(measured, chains) == pytest.approx(tried(measured, chains), abs=1e-12)
+
+
+def test_limits_of_the_sections() -> None:
+    """No section is beyond reach of every predictor: where one is not ordered, no limit is an excuse."""
+    found = ranking(bloom()).orders
+    assert all(order.limit_rising <= order.limit <= 1 for order in found.values())
+    assert found["GBS Variations"].limit == pytest.approx(0.9893, abs=1e-4)  # two rows state the same
+    assert found["NHEADs comparison"].limit_rising == pytest.approx(0.8989, abs=1e-4)
+    assert found["Another round of NHEADS"].limit_rising == 1
+    assert min(order.limit_rising for order in found.values()) > 0.85
+
+
+def test_exact_predictions_would_order_as_many_sections() -> None:
+    """Measurements scatter so much that eight of ten is what exact predictions reach."""
+    found = ranking(bloom())
+    assert 7.5 < found.expected_good < 8.8
+    assert found.chance_all < 0.12
+    assert 0.35 < found.orders["NHEADs comparison"].chance < 0.65
+    assert found.orders["Another round of NHEADS"].chance > 0.95
+
+
+def least_errors(found: list[Twins]) -> list[float]:
+    """Return how far off whoever gives equal kernels equal times is at least, in ascending order."""
+    return sorted(each.least_error for each in found)
+
+
+def test_twins_tell_two_rows_apart() -> None:
+    """Equal attention takes equal time in all but two rows: there is nothing between 1 and 3 per cent."""
+    errors = least_errors(twins(bloom()))
+    assert len(errors) == 77
+    assert [each for each in errors if 0.009 < each < 0.031] == []
+    assert len([each for each in errors if each > 0.031]) == 9
+    found = contradicted_times(bloom())
+    assert [bloom()[place].case.seconds for place in found] == [145.4, 138.72]
+    left = [each for each in twins(bloom()) if not {each.one.many, each.other.many} & set(found)]
+    assert max(least_errors([each for each in left if not {each.one.few, each.other.few} & set(found)])) < 0.009
+
+
+def test_twins_by_hand() -> None:
+    """12288 wide with 64 and with 96 heads: 16 layers a stage and 64 microbatches, beside 9 and 128."""
+    each = next(each for place, each in contradicted_times(bloom()).items() if bloom()[place].case.seconds == 145.4)
+    assert each.one.passes == 96 + 63 * 16
+    assert each.other.passes == 106 + 127 * 9
+    more = (145.4 - 122.96) / 1104, (112.69 - 110.96) / 1249
+    assert (each.one.more_s, each.other.more_s) == pytest.approx(more)
+    error = each.least_error
+    high = ((145.4 * (1 - error)) - 122.96 * (1 + error)) / 1104
+    assert high == pytest.approx((112.69 * (1 + error) - 110.96 * (1 - error)) / 1249)
+
+
+def test_sections_without_rows_that_others_contradict() -> None:
+    """Nine of ten are ordered then; the tenth has a row that nothing contradicts."""
+    found = ranking(bloom(), contradicted_times(bloom())).orders
+    bad = {name for name, order in found.items() if order.uncontradicted < 0.85}
+    assert bad == {"Another round of NHEADS"}
+    assert found["NHEADs comparison"].uncontradicted > 0.9
+
+
+def test_wrong_memory_is_contradicted_memory() -> None:
+    """The one label that is wrong and the one figure that is low are those that others rule out, and no more."""
+    found = contradicted_memory(bloom())
+    assert {bloom()[place].case.name for place in found} == {ROWS_48, OUT_OF_MEMORY}
+    wrong = {place for place, each in enumerate(bloom()) if each.fits != each.case.fits}
+    low = {place for place, each in enumerate(bloom()) if any(error < -LOW for error in each.memory_errors)}
+    assert wrong | low == set(found)
+    assert {(each.quantity, bloom()[each.place].case.name) for each in contradictions(bloom())} >= {
+        ("memory", ROWS_48),
+        ("fits", OUT_OF_MEMORY),
+    }
+
+
+def test_memory_bounds_by_hand() -> None:
+    """What is certain counts once, and the room that another row leaves goes where the row has the most of it."""
+    assert bound((4, 0, 0, 0, 2, 0), (8, 0, 0, 0, 2, 0), Fraction(20)) == 4 + 12
+    assert bound((4, 0, 0, 0, 6, 0), (8, 0, 0, 0, 2, 0), Fraction(20)) == 4 + 12 * 3
+    assert bound((4, 0, 0, 0, 6, 1), (8, 0, 0, 0, 2, 0), Fraction(20)) == float("inf")
+
+
+class Programme:
+    """All factors of parts and reserves under which labels and measured memory are right, as a programme for HiGHS."""
+
+    def __init__(self) -> None:
+        self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self.highs.setOptionValue("output_flag", False)
+        self.names = (*CERTAIN, *POSSIBLE)
+        for name in self.names:
+            self.highs.addVar(1.0 if name in CERTAIN else 0.0, 1000.0)
+        self.highs.addVar(0.0, 1000.0)  # the reserve in GB
+
+    def parts(self, each: Comparison) -> list[list[float]]:
+        """Return the parts of each stage in GB, with 1 for the reserve; equal stages once."""
+        found = {tuple(getattr(stage, name) / 1e9 for name in self.names) for stage in each.estimate.memory}
+        return [[*part, 1.0] for part in found]
+
+    def add(self, each: Comparison) -> None:
+        """Ask that the row fits if it ran, and that it takes what it has to."""
+        room, stages = each.case.hardware.cluster.hbm_bytes / 1e9, self.parts(each)
+        if each.case.fits is False:
+            self._reach(stages, room + 1e-3)
+            return
+        for stage in stages:
+            self.highs.addRow(-highspy.kHighsInf, room, len(stage), list(range(len(stage))), stage)
+        if each.case.memory_bytes:
+            self._reach(stages, float(1 - LOW) * each.case.memory_bytes[0] / 1e9)
+
+    def _reach(self, stages: list[list[float]], least: float) -> None:
+        """Ask that one of the stages takes at least so much."""
+        chosen = []
+        for stage in stages:
+            self.highs.addVar(0.0, 1.0)
+            column = self.highs.getNumCol() - 1
+            self.highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
+            places, values = [*range(len(stage)), column], [*stage, -least]
+            self.highs.addRow(0.0, highspy.kHighsInf, len(places), places, values)
+            chosen.append(column)
+        self.highs.addRow(1.0, highspy.kHighsInf, len(chosen), chosen, [1.0] * len(chosen))
+
+    def feasible(self) -> bool:
+        """Return whether there are such factors."""
+        self.highs.run()
+        status = self.highs.getModelStatus()
+        assert status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+        return bool(status == highspy.HighsModelStatus.kOptimal)
+
+
+def programme(*names: str) -> Programme:
+    """Return the programme of all rows but the two that others contradict, and those of them that are named."""
+    made = Programme()
+    for each in bloom():
+        if each.case.name not in {ROWS_48, OUT_OF_MEMORY} or each.case.name in names:
+            made.add(each)
+    return made
+
+
+def test_a_programme_says_the_same() -> None:
+    """With either row no factors and no reserve are left; without both there are some. HiGHS says so, too."""
+    assert programme().feasible()
+    assert not programme(ROWS_48).feasible()
+    assert not programme(OUT_OF_MEMORY).feasible()
