@@ -175,7 +175,7 @@ def least_exchanged(tables: GroupedTables, options: Sequence[Option]) -> tuple[I
     behind one backward pass, the latter may be less than nothing; those of a stage are not.
     """
     gained, sent = tables.hidden / MILLION, _sent(tables, options)
-    always, beside = np.maximum(_surely(sum(sent) * (1 - gained)), 0), np.zeros_like(sent[0])
+    always, beside = np.maximum(_surely((sent[0] + sent[1]) * (1 - gained)), 0), np.zeros_like(sent[0])
     for ticks, own in zip(sent, (tables.forward, tables.backward), strict=True):
         beside += ticks - gained * np.minimum(ticks, own)
     scattering = np.array([option.zero == 2 for option in options])[:, None]
