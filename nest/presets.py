@@ -134,7 +134,9 @@ DEFAULT = Preset(
     in_flight_capped=True,
     schedules=("1f1b", "gpipe", "interleaved"),
 )
-SIMULATED = replace(DEFAULT, name="simulated", objective="simulated", schedules=("1f1b", "gpipe", "zb-h1"))
+SIMULATED = replace(
+    DEFAULT, name="simulated", objective="simulated", schedules=("1f1b", "gpipe", "interleaved", "zb-h1")
+)
 PRESETS = {preset.name: preset for preset in (ARTIFACT, PAPER, DEFAULT, SIMULATED)}
 
 

@@ -198,6 +198,10 @@ class SideConstraint(Protocol):
     def text(self) -> str:
         """What it asks for, in a few words."""
 
+    @property
+    def looks_at_layers(self) -> bool:
+        """Whether it asks which layers a stage has, taking them for one row."""
+
     def check(self, problem: Problem) -> None:
         """Raise `InvalidProblem` where the constraint does not go with the problem."""
 
@@ -252,6 +256,9 @@ class Problem:
         for constraint in self.constraints:
             if not isinstance(constraint, SideConstraint):
                 raise InvalidProblem("constraints", f"{constraint!r} is none", "give objects of nest.constraints")
+            if "interleaved" in self.choices.schedules and constraint.looks_at_layers:
+                what = f"'interleaved' beside side constraint {constraint.kind!r}, which asks what one row of layers is"
+                raise InvalidProblem("choices.schedules", what, "leave one of the two out")
             constraint.check(self)
 
     def _check_preset(self) -> None:
@@ -293,9 +300,6 @@ class Problem:
 
     def _check_interleaved(self) -> None:
         """Refuse what is not said of plans whose stages are several rows of layers."""
-        if self.constraints:
-            kind, remedy = self.constraints[0].kind, "leave one of the two out"
-            raise InvalidProblem("choices.schedules", f"'interleaved' beside side constraint {kind!r}", remedy)
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
             raise InvalidProblem("choices.schedules", "'interleaved' of a model that branches", "leave it out")
         if self.choices.stage_tensor is not None:

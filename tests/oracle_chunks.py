@@ -12,10 +12,12 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 import oracle_default as oracle
+from oracle_constraints import _left
 from oracle_default import Costs, Figures, Inner, Outer, Rounding, repeating
 from oracle_groups import decimal
 from oracle_places import spot_of
 
+from nest.constraints import AllowedDegrees, MaxDevices, MaxStages, WithinLevel
 from nest.graph import Edge, Layer, LayerGraph
 from nest.plan import Plan, Sharding, Stage
 from nest.problem import Problem
@@ -198,8 +200,34 @@ def choices(problem: Problem, rounding: Rounding) -> Iterator[Chunked]:
         for chunks in range(2, len(costs.layers) + 1):
             runs = cut(costs.layers, outer.stages * chunks)
             even = outer.stages > 1 and costs.m % outer.stages == 0 and (allowed is None or chunks in allowed)
-            if runs is not None and even:
+            if runs is not None and even and keeps(problem, outer):
                 yield Chunked(costs, chunks, runs)
+
+
+def keeps(problem: Problem, outer: Outer) -> bool:
+    """Whether an outer choice in its place keeps the side constraints, which look at no layers; memory apart."""
+    width = outer.variant.width
+    blocks = [outer.block(at, replica) for at in range(outer.stages) for replica in range(outer.replicas)]
+    group = problem.cluster.levels[0].fanout
+    for rule in problem.constraints:
+        kept = True
+        if isinstance(rule, MaxStages):
+            kept = outer.stages <= rule.stages
+        elif isinstance(rule, AllowedDegrees):
+            kept = {"stages": outer.stages, "replicas": outer.replicas}[rule.axis] in rule.values
+        elif isinstance(rule, MaxDevices):
+            kept = max(blocks) + width <= rule.devices
+        elif isinstance(rule, WithinLevel):
+            kept = all(block // group == (block + width - 1) // group for block in blocks)
+        if not kept:
+            return False
+    return True
+
+
+def room(problem: Problem) -> Fraction:
+    """Return the bytes that a stage may take on a device."""
+    left = [_left(each, problem) for each in problem.constraints if each.kind == "memory_headroom"]
+    return min([decimal(problem.cluster.hbm_bytes), *left])
 
 
 def inners(problem: Problem, chunked: Chunked, at: int) -> Iterator[Inner]:
@@ -213,7 +241,7 @@ def inners(problem: Problem, chunked: Chunked, at: int) -> Iterator[Inner]:
 
 def best(problem: Problem, rounding: Rounding) -> oracle.Best:
     """Try every interleaved plan of a problem."""
-    found, most = oracle.Best(None, None), decimal(problem.cluster.hbm_bytes)
+    found, most = oracle.Best(None, None), room(problem)
     for chunked in choices(problem, rounding):
         options = []
         for at in range(chunked.stages):

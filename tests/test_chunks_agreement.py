@@ -18,7 +18,18 @@ from seeds import seeds
 
 from nest.breakdown import load_parts, memory_parts
 from nest.certificate import check as certify
-from nest.constraints import MaxStages
+from nest.constraints import (
+    AllowedDegrees,
+    Constraint,
+    MaxDevices,
+    MaxStages,
+    MemoryHeadroom,
+    Pin,
+    ReservedDevices,
+    SameSharding,
+    Together,
+    WithinLevel,
+)
 from nest.cost.schedule import summed
 from nest.cost.schedules import Schedule, bubble, in_flight
 from nest.dp.agenda import Agenda
@@ -93,6 +104,28 @@ def check(problem: Problem) -> bool:
 def test_best(seed: int) -> None:
     """Every interleaved plan of a few layers on a few devices."""
     check(chunked_problem(seed))
+
+
+def constrained_problem(seed: int) -> Problem:
+    """Return such a problem with side constraints that look at no layers."""
+    problem, rng = chunked_problem(seed), random.Random(f"constraints {seed}")
+    devices = problem.cluster.devices
+    drawn: dict[str, Constraint] = {
+        "stages": MaxStages(rng.choice([2, 2, 3])),
+        "degrees": AllowedDegrees(rng.choice(["stages", "replicas"]), {rng.randint(1, 3), 2}),
+        "devices": MaxDevices(rng.randint(2, devices)),
+        "memory": MemoryHeadroom(fraction=rng.choice([0.1, 0.3, 0.6])),
+        "place": WithinLevel("stage", 0),
+        "down": ReservedDevices(rng.sample(range(devices), rng.choice([1, 1, 2]))),
+    }
+    kinds = rng.sample(["stages", "degrees", "memory", rng.choice(["devices", "place", "down", "down"])], 2)
+    return problem.with_constraints(*(drawn[kind] for kind in kinds))
+
+
+@pytest.mark.parametrize("seed", seeds(50, 200))
+def test_beside_side_constraints(seed: int) -> None:
+    """Those that look at the outer choice, at devices, memory and places leave out the same plans for all three."""
+    check(constrained_problem(seed))
 
 
 @pytest.mark.slow
@@ -273,7 +306,15 @@ def test_reports_and_files(tmp_path: Path) -> None:
     assert apply_settings(chunked_problem(0), ["chunks=2,4"]).choices.chunks == frozenset({2, 4})
 
 
-def test_nothing_says_what_it_does_not_know() -> None:
-    """Side constraints and interleaving do not go together, as constraints look at runs of layers."""
-    with pytest.raises(InvalidProblem, match="'interleaved' beside side constraint 'max_stages'"):
-        chunked_problem(1).with_constraints(MaxStages(2))
+@pytest.mark.parametrize("kind", ["together", "pin", "same_sharding"])
+def test_layers_of_a_stage_are_no_row(kind: str) -> None:
+    """Side constraints that take the layers of a stage for one row do not go with interleaving."""
+    problem = chunked_problem(1)
+    first = next(iter(problem.graphs.values())).layers[0].id
+    looking = {
+        "together": Together([first]),
+        "pin": Pin((0, 0), layer=first),
+        "same_sharding": SameSharding([first]),
+    }
+    with pytest.raises(InvalidProblem, match=f"'interleaved' beside side constraint '{kind}'"):
+        problem.with_constraints(looking[kind])

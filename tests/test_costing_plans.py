@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
@@ -22,7 +21,7 @@ from nest.costing import (
     framework_named,
     layer_costs,
     recipe_named,
-    split_stages,
+    split_parts,
 )
 from nest.costing.frameworks import MEGATRON_2021, MEGATRON_2022
 from nest.errors import InvalidProblem
@@ -30,7 +29,6 @@ from nest.evaluate import evaluate
 from nest.families import Architecture
 from nest.hardware import Hardware, cluster_named, device_named
 from nest.runs import Estimate, Given, StageMemory, estimate
-from nest.runs.chunks import chunks_in_flight
 
 A100 = device_named("a100-80gb")
 MIXED = recipe_named("mixed")
@@ -79,19 +77,6 @@ def test_figure_7_of_2205_05198(name: str) -> None:
     for recompute, shared, per_cent in zip(kinds, (True, False, True, False), FIGURE_7[name], strict=True):
         found = 100 * first_stage(name, recompute, sequence_parallel=shared).activations / plain
         assert found == pytest.approx(per_cent, abs=0.15)
-
-
-@pytest.mark.parametrize(
-    ("stage", "layout", "microbatches", "in_flight"),
-    [
-        (0, Layout(64, stages=8, virtual=3), 64, Fraction(31, 3)),
-        (7, Layout(64, stages=8, virtual=3), 64, Fraction(17, 3)),
-        (0, Layout(64, stages=8, virtual=3), 2, 2),
-    ],
-)
-def test_chunks_in_flight(stage: int, layout: Layout, microbatches: int, in_flight: Fraction) -> None:
-    """2 (S - i - 1) + (v - 1) S + 1 chunks are, never more than there are."""
-    assert chunks_in_flight(layout, stage, microbatches) == in_flight
 
 
 PLAIN = Setting(1024, 1, flash=False, dtype="fp16", framework=MEGATRON_2022)
@@ -247,6 +232,32 @@ def test_chunks_send_more_often() -> None:
     assert [stage.transfer / hop for stage in two.stages] == pytest.approx([3, 4, 4, 3])
 
 
+def test_chunks_of_unequal_layers() -> None:
+    """Layers may be given by stage or by chunk; what interleaving asks for besides is said, and the price is there."""
+    model, slow = bare_gpt(8, 1024, 16), flat(1e9)
+    by_stage = Layout(6, stages=2, virtual=2, layers=(3, 5))
+    by_part = replace(by_stage, layers=(2, 3, 1, 2))
+    one, two = (estimated(model, layout, hardware=slow) for layout in (by_stage, by_part))
+    assert one == two
+    assert "the 4 parts are not equal: equal ones end at 2, 4, 6, 8" in one.notes
+    assert one.notes[0] == estimated(model, replace(by_part, layers=(1, 2, 2, 3)), hardware=slow).notes[0]
+    odd = estimated(model, Layout(5, stages=2, virtual=2), hardware=slow)
+    assert odd.notes == ("5 microbatches of a replica are no multiple of 2 stages, 2 or more",)
+    with pytest.raises(InvalidProblem, match="layers: 3 numbers"):
+        replace(by_part, layers=(2, 3, 3))
+
+
+def test_the_last_layers_of_chunks_may_be_computed_again() -> None:
+    """They are those of the last chunks, of which fewer microbatches are kept than of the first."""
+    model, layout = bare_gpt(8, 1024, 16), Layout(16, stages=2, virtual=2, recompute="full", recomputed=(2, 2))
+    last = replace(PLAIN, framework=replace(PLAIN.framework, recomputes_last=True))
+    first, behind = (estimated(model, layout, setting).memory[0] for setting in (PLAIN, last))
+    kept = layer_costs(model, A100, PLAIN)[model.stacks[0].name][0].kept
+    # at the peak, the start of the first backward pass of chunk 0, four microbatches of it and one of chunk 1 are kept
+    assert (behind.total - first.total) % (kept.none - kept.full) == 0
+    assert behind.total > first.total
+
+
 def test_stages_may_keep_what_crosses_boundaries() -> None:
     """Of every microbatch: what was sent, its gradient, and what comes in, but for those in flight."""
     model, tensor = bare_gpt(8, 1024, 16), 2 * PLAIN.sequence * 1024
@@ -278,7 +289,7 @@ def test_ends_stay_with_their_layers() -> None:
     """The embedding goes with the first layers, the head with the last, however they are split."""
     costs = blocks_of("gpt", PLAIN)
     for layers in ((), (1, 3), (3, 1)):
-        first, last = split_stages(costs, Layout(4, stages=2, layers=layers))
+        first, last = split_parts(costs, Layout(4, stages=2, layers=layers))
         assert first[0].kind == "embedding"
         assert last[-1].kind == "head"
         assert sum(block.repeats for block in first) == (layers[0] if layers else 2)
@@ -315,5 +326,5 @@ def test_more_chunks_than_layers_are_refused() -> None:
     """A chunk without a layer is no chunk."""
     cost = SimpleNamespace(repeats=1)
     layout = Layout(8, stages=4, virtual=3)
-    with pytest.raises(InvalidProblem, match="12 chunks for 8 layers"):
-        split_stages(cast("list[LayerCost]", [cost] * 8), layout)
+    with pytest.raises(InvalidProblem, match="virtual: 12 for 8 layers"):
+        split_parts(cast("list[LayerCost]", [cost] * 8), layout)

@@ -41,8 +41,8 @@ def one_process() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def megatron_config(text: str) -> Any:
-    """Return Megatron-Core's configuration of the arguments, which checks them as it is made."""
+def megatron_config(text: str, **more: object) -> Any:
+    """Return Megatron-Core's configuration of the arguments and more fields, which checks them as it is made."""
     configs = installed("megatron.core.transformer.transformer_config", "megatron-core 0.13 or later")
     flags = flags_of_text(text)
     kind = configs.MLATransformerConfig if "--multi-latent-attention" in flags else configs.TransformerConfig
@@ -55,7 +55,7 @@ def megatron_config(text: str) -> Any:
         values["moe_layer_freq"] = list(whole_list("--moe-layer-freq", str(flags["--moe-layer-freq"])))
     torch = installed("torch", "torch")
     values |= {"add_bias_linear": "--disable-bias-linear" not in flags, "gated_linear_unit": "--swiglu" in flags}
-    return kind(**values, pipeline_dtype=torch.bfloat16, params_dtype=torch.bfloat16)
+    return kind(**values, **more, pipeline_dtype=torch.bfloat16, params_dtype=torch.bfloat16)
 
 
 def number(text: str) -> object:

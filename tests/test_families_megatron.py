@@ -127,7 +127,7 @@ def document(command: click.Command, *arguments: str) -> dict[str, Any]:
         ),
         (
             "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et,(t|)*3,t*4L'",
-            {"pipeline": 2, "virtual": 2, "stage_layers": (3, 5)},
+            {"pipeline": 2, "virtual": 2, "stage_layers": (2, 1, 1, 4)},
         ),
     ],
 )

@@ -8,6 +8,7 @@ from nest.costing import Layout, framework_named, recipe_named
 from nest.evaluate import evaluate
 from nest.families import Architecture, Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
+from nest.presets import ScheduleName
 from nest.problem import Choices, Variant
 from nest.runs import Given, Run, estimate, problem_of
 
@@ -34,11 +35,13 @@ def check(
     """Assert that an iteration takes the same to the last tick, and every stage the same bytes."""
     one = {name: frozenset({getattr(variant, name)}) for name in ("tensor", "expert", "context", "microbatch")}
     found = (recipe_named(recipe), framework_named(framework))
-    choices = Choices(sequence=variant.sequence, **one)  # type: ignore[arg-type]
+    name: ScheduleName = "interleaved" if layout.virtual > 1 else "1f1b"
+    choices = Choices(sequence=variant.sequence, schedules=frozenset({name}), **one)  # type: ignore[arg-type]
     run = Run(model(family), cluster_named(cluster), SEQUENCE, layout.global_batch, *found, choices=choices)
     problem, given = problem_of(run).problem, Given(run.model, run.hardware, run.setting(variant), layout, run.recipe)
     judged, estimated = evaluate(problem, given.plan), estimate(given)
     assert judged.objective_ticks is not None
+    assert not {"schedule", "chunks", "order"} & {each.rule for each in judged.violations}
     seconds = judged.scale.time.seconds(judged.objective_ticks)
     assert estimated.iteration_s == pytest.approx(seconds, rel=2e-9)
     assert [stage.total for stage in estimated.memory] == list(judged.memory_bytes)
@@ -55,6 +58,8 @@ PLANS = [
     ("moe", Variant(1, 8, 2), Layout(64, 4, zero=2)),
     ("moe", Variant(1, 4, 2), Layout(64, 8, zero=3, recompute="full")),
     ("gpt", Variant(2), Layout(64, 8, 4, zero=3, recompute="full", recomputed=(1, 0, 3, 2))),
+    ("gpt", Variant(4, sequence=True), Layout(32, 4, 4, 3, zero=1)),
+    ("moe", Variant(2, 4, sequence=True), Layout(64, 4, 2, 2, zero=1, recompute="full", recomputed=(3, 1))),
 ]
 
 

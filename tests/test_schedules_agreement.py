@@ -20,7 +20,7 @@ from seeds import seeds
 from nest.cli import run
 from nest.cost.schedule import summed
 from nest.cost.schedules import Schedule, bubble, in_flight
-from nest.dp.makespans import Played, makespans
+from nest.dp.makespans import Played, Shape, makespans
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
@@ -118,7 +118,7 @@ def test_many_pipelines_at_once(seed: int, name: ScheduleName) -> None:
     forward, weight, rest = np.array(
         [[[rng.randint(0, most) for _ in range(stages)] for _ in range(9)] for _ in range(3)]
     )
-    found = makespans(name, Played(forward, rest + weight, weight), microbatches).tolist()
+    found = makespans(Shape(name, stages, microbatches), Played(forward, rest + weight, weight)).tolist()
     rows = zip(found, forward.tolist(), (rest + weight).tolist(), weight.tolist(), strict=True)
     for ticks, *row in rows:
         played = simulate(Pipeline(tuple(map(StageTimes, *row)), microbatches), Schedule(name))

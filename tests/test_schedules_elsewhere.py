@@ -81,7 +81,7 @@ def test_chunks_in_megatron() -> None:
     assert flags["--num-layers-per-virtual-pipeline-stage"] == "4"
     assert flags["--pipeline-model-parallel-size"] == "4"
     part = tuple(replace(stage, recompute="full", recomputed=1) for stage in alike)
-    with pytest.raises(Inexpressible, match="of a stage of 2 chunks: frameworks count in each chunk"):
+    with pytest.raises(Inexpressible, match="of a stage of 2 chunks: Megatron-LM counts in each chunk"):
         exported(replace(given, plan=replace(given.plan, stages=part)), FRAMEWORKS["megatron"])
 
 

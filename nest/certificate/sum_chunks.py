@@ -28,6 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.certificate.sum_choices import Counts, least_exchanged
+from nest.constraints import Outer, Run
+from nest.constraints import Site as Standing
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.presets import Arrangement
@@ -73,12 +75,12 @@ class Chunked:
 
 
 def chunked(tables: Tables, variant: Variant) -> Iterator[Chunked]:
-    """Yield the outer choices of a variant that are interleaved (C4, C5, C10, C16)."""
+    """Yield the outer choices of a variant that are interleaved (C4, C5, C10, C16), and that side constraints leave."""
     problem, graph = tables.problem, tables.problem.graphs[variant]
     arrangements, allowed = problem.preset.arrangements, problem.choices.chunks
     for stages, replicas in zip(*map(np.ndarray.tolist, Counts.of(tables, variant).pairs()), strict=True):
         microbatches = -(-problem.microbatches(variant) // replicas)
-        if stages < 2 or microbatches % stages:
+        if stages < 2 or microbatches % stages or not tables.filters.outer(Outer(variant, stages, replicas)):
             continue
         for chunks in range(2, len(graph) // stages + 1):
             ends = graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
@@ -251,11 +253,25 @@ def standing(cut: Cut, choice: Chunked) -> Iterator[ChunkedStages]:
     tables, seen = cut.band.tables, set[object]()
     options = tables.options(choice.replicas, choice.stages)
     for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+        if not _admitted(tables, choice, placing):
+            continue
         sites, levels = tables.sites(choice.stages, choice.replicas, placing), _levels(tables, choice, placing)
         sights = tables.sights(sites, options), frozenset(map(tuple, levels.tolist()))
         if sights not in seen:
             seen.add(sights)
             yield ChunkedStages(cut, choice, placing, sites, levels)
+
+
+def _admitted(tables: GroupedTables, choice: Chunked, placing: Placing) -> bool:
+    """Whether local side constraints admit where each stage stands; those that look at its layers are refused."""
+    outer, any_layers = Outer(choice.variant, choice.stages, choice.replicas), Run(np.zeros(1, int), np.ones(1, int))
+    for at, start in enumerate(placing.starts(choice.stages)):
+        device = placing.line.devices(np.array([start], dtype=np.int64))
+        stands = Standing(choice.stages - at, device, tables.width, placing.stride, placing.line)
+        mask = tables.filters.place(outer, any_layers, stands)
+        if mask is not None and not mask.all():
+            return False
+    return True
 
 
 def _levels(tables: GroupedTables, choice: Chunked, placing: Placing) -> Ints:

@@ -265,12 +265,14 @@ class AskedPlan:
         return recipe_named(self._said("recipe", "mixed"))
 
     def _split(self) -> tuple[int, ...]:
-        """Return the layers of each stage; the file's only where its number of stages is kept."""
+        """Return the layers of each stage or part; the file's only where its stages and their chunks are kept."""
         typed = self.options["stage_layers"]
         if typed is not None:
             return tuple(typed)
-        stated = self.description.settings.get("stage_layers")
-        return stated if isinstance(stated, tuple) and len(stated) == self._said("pipeline", 1) else ()
+        settings = self.description.settings
+        kept = all(self._said(name, 1) == settings.get(name, 1) for name in ("pipeline", "virtual"))
+        stated = settings.get("stage_layers")
+        return stated if isinstance(stated, tuple) and kept else ()
 
     def _replicas(self) -> int:
         names = ("tensor", "context", "expert", "pipeline")

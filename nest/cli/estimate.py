@@ -64,9 +64,7 @@ def _usual(text: str, usual: object) -> str:
 @click.option("--capacity", metavar="X", type=float, default=0.0, help="Rows that an expert takes, to their mean.")
 @click.option("--recompute", type=click.Choice(("none", "selective", "full")), help=_usual("", "none"))
 @click.option("--recompute-layers", metavar="N", type=click.IntRange(min=0), help="Only so many layers of each stage.")
-@click.option(
-    "--stage-layers", metavar="N,...", callback=_counts, help="Layers of each stage.  [default: as equal as it goes]"
-)
+@click.option("--stage-layers", metavar="N,...", callback=_counts, help=_usual("Of each, or each chunk.", "equal"))
 @click.option("--zero", type=click.IntRange(0, 3), help=_usual("ZeRO over the replicas.", 0))
 @click.option(
     "--zero-groups", metavar="N", type=WHOLE, help=_usual("Groups of replicas that each have all that it spreads.", 1)

@@ -15,11 +15,6 @@ HOOKS = ("admits", "admits_run", "admits_stage", "admits_place", "device_limit",
 """Where a local constraint leaves plans out."""
 
 
-def overrides(constraint: LocalConstraint, hook: str) -> bool:
-    """Whether the class of a constraint has a hook of its own."""
-    return getattr(type(constraint), hook) is not getattr(LocalConstraint, hook)
-
-
 def devices_of(constraint: LocalConstraint, problem: Problem) -> int:
     """Return how many devices a constraint leaves; raises `InvalidProblem` unless that is a whole number from 0."""
     answer = constraint.device_limit(problem)

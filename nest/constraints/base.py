@@ -139,6 +139,11 @@ class Constraint(ABC):
     def text(self) -> str:
         """What it asks for, in a few words, as in ``layers 'a' and 'b' share a stage``."""
 
+    @property
+    def looks_at_layers(self) -> bool:
+        """Whether it asks which layers a stage has, taking them for one row: then it does not go with chunks."""
+        return True
+
     def check(self, problem: Problem) -> None:
         """Raise `nest.errors.InvalidProblem` where the constraint does not go with the problem."""
 
@@ -159,9 +164,19 @@ class LocalConstraint(Constraint):
     looks_at_replicas
         Whether `admits_place` looks at the number of replicas or at the stride between them, and not only at where a
         stage stands in replica 0. If none does, plans that differ in these are searched together.
+    places_layers
+        Whether `admits_place` looks at the layers of a stage, and not only at where it stands. If not, and no other
+        hook does, the constraint goes with stages of several chunks.
     """
 
     looks_at_replicas: ClassVar[bool] = True
+    places_layers: ClassVar[bool] = True
+
+    @property
+    def looks_at_layers(self) -> bool:
+        """Whether a hook of the class looks at the layers of a stage."""
+        hooks = ("admits_run", "admits_stage", *(("admits_place",) if self.places_layers else ()))
+        return any(overrides(self, hook) for hook in hooks)
 
     def device_limit(self, problem: Problem) -> int:
         """Return how many devices a plan may use, counted from device 0 on."""
@@ -197,6 +212,11 @@ class LocalConstraint(Constraint):
         If not, no search has to know where stages stand.
         """
         return True
+
+
+def overrides(constraint: LocalConstraint, hook: str) -> bool:
+    """Whether the class of a constraint has a hook of its own."""
+    return getattr(type(constraint), hook) is not getattr(LocalConstraint, hook)
 
 
 def _everything(run: Run) -> Mask:

@@ -12,12 +12,11 @@ from nest.constraints.answers import (
     devices_of,
     memory_of,
     outer_of,
-    overrides,
     place_of,
     run_of,
     stage_of,
 )
-from nest.constraints.base import CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site
+from nest.constraints.base import CouplingConstraint, LocalConstraint, Mask, Outer, Run, Site, overrides
 from nest.errors import InvalidProblem, OutOfScope
 from nest.problem import Problem, SideConstraint, Variant
 from nest.units import Number

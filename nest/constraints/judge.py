@@ -7,8 +7,8 @@ from math import inf
 
 import numpy as np
 
-from nest.constraints.answers import devices_of, memory_of, outer_of, overrides, place_of, run_of, stage_of
-from nest.constraints.base import LocalConstraint, Run, Site, Whole
+from nest.constraints.answers import devices_of, memory_of, outer_of, place_of, run_of, stage_of
+from nest.constraints.base import LocalConstraint, Run, Site, Whole, overrides
 from nest.constraints.checks import counted, written
 from nest.constraints.filters import Filters
 from nest.problem import Problem

@@ -52,6 +52,7 @@ class WithinLevel(LocalConstraint):
     level: int | str
 
     kind: ClassVar[str] = "within_level"
+    places_layers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.what not in get_args(Grouping):

@@ -9,7 +9,7 @@ from nest.costing.flops import model_flops
 from nest.costing.framework import RECOMPUTE, Framework, Recompute
 from nest.costing.frameworks import FRAMEWORKS, framework_named
 from nest.costing.layer import Buckets, Collective, Kept, LayerCost, OperatorCost
-from nest.costing.layout import Layout, split_stages
+from nest.costing.layout import Layout, split_parts
 from nest.costing.pricing import layer_costs
 from nest.costing.profile import LayerProfile, Measurement
 from nest.costing.recipe import RECIPES, Recipe, recipe_named
@@ -37,5 +37,5 @@ __all__ = [
     "layer_costs",
     "model_flops",
     "recipe_named",
-    "split_stages",
+    "split_parts",
 ]

@@ -30,7 +30,8 @@ class Layout:
     zero_groups
         Groups of neighbouring replicas, each of which has all that ZeRO spreads; 1 where all replicas share it.
     layers
-        Blocks that count as layers in each stage; empty for as equal as it goes.
+        Blocks that count as layers in each stage, or in each part of the pipeline where stages have several chunks: the
+        first chunks of all stages, then the second. Empty for as equal as it goes.
     recompute
         What layers compute again.
     recomputed
@@ -70,7 +71,7 @@ class Layout:
             raise InvalidProblem("zero_groups", what, "give a number that divides the replicas")
         for name in ("layers", "recomputed", "offloaded"):
             given = getattr(self, name)
-            if given and len(given) != self.stages:
+            if given and len(given) != self.stages and (name, len(given)) != ("layers", self.stages * self.virtual):
                 raise InvalidProblem(name, f"{len(given)} numbers", f"give {self.stages}, one for each stage")
         if not all(0 <= share <= 1 for share in self.offloaded):
             raise InvalidProblem("offloaded", f"{self.offloaded}", "give shares from 0 to 1")
@@ -83,35 +84,52 @@ class Layout:
         return -(-self.global_batch // slot)
 
 
-def split_stages(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCost]]:
-    """Return the blocks of each stage: what precedes the first layer goes with it, what follows the last as well.
+def split_parts(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCost]]:
+    """Return the blocks of each part of the pipeline: its stages, or the first chunks of all stages, then the second.
 
-    Where the last stage is said to have no layers, it has what follows them; the first, what precedes them.
+    What precedes the first layer goes with it, what follows the last as well. Where the last part is said to have no
+    layers, it has what follows them; the first, what precedes them.
 
     Raises
     ------
     InvalidProblem
-        If the numbers of layers do not add up, a stage has nothing, or there are more chunks than layers.
+        If the numbers of layers do not add up, a part has nothing, or there are more chunks than layers.
     """
-    total = sum(cost.repeats for cost in costs)
-    if layout.virtual > 1 and layout.stages * layout.virtual > total:
-        chunks = layout.stages * layout.virtual
-        raise InvalidProblem("virtual", f"{chunks} chunks for {total} layers", "give each chunk a layer")
-    even, more = divmod(total, layout.stages)
-    counts = layout.layers or tuple(even + (at < more) for at in range(layout.stages))
-    if sum(counts) != total or min(counts) < 0:
-        raise InvalidProblem("layers", f"{sum(counts)} in all stages", f"the model has {total} layers")
-    stages: list[list[LayerCost]] = [[] for _ in counts]
-    stage, left = 0, counts[0]
+    counts = _counts(layout, sum(cost.repeats for cost in costs))
+    parts: list[list[LayerCost]] = [[] for _ in counts]
+    part, left = 0, counts[0]
     end = max((at for at, cost in enumerate(costs) if cost.repeats), default=-1)
     for at, cost in enumerate(costs):
         if layout.layers and at > end:
-            stage = len(counts) - 1  # which has no layers where numbers say so: the head alone
-        while cost.repeats and left == 0 and stage < len(counts) - 1:
-            stage += 1
-            left = counts[stage]
-        stages[stage].append(cost)
+            part = len(counts) - 1  # which has no layers where numbers say so: the head alone
+        while cost.repeats and left == 0 and part < len(counts) - 1:
+            part += 1
+            left = counts[part]
+        parts[part].append(cost)
         left -= cost.repeats
-    if not all(stages):
-        raise InvalidProblem("stages", f"{layout.stages} for {total} layers", "give each stage a layer")
-    return stages
+    if not all(parts):
+        what, each = ("virtual", "chunk") if layout.virtual > 1 else ("stages", "stage")
+        raise InvalidProblem(what, f"{len(counts)} for {sum(counts)} layers", f"give each {each} a layer")
+    return parts
+
+
+def _counts(layout: Layout, total: int) -> tuple[int, ...]:
+    """Return how many of so many layers each part of the pipeline has.
+
+    Where they are given by stage, the chunks of each have equally many, or the first ones one more.
+    """
+    stages, chunks, given = layout.stages, layout.virtual, layout.layers
+    if chunks > 1 and not given and stages * chunks > total:
+        raise InvalidProblem("virtual", f"{stages * chunks} for {total} layers", "give each chunk a layer")
+    counts = given or _even(total, stages * chunks)
+    if given and len(given) < stages * chunks:
+        counts = tuple(count for row in zip(*(_even(count, chunks) for count in given), strict=True) for count in row)
+    if sum(counts) != total or min(counts) < 0:
+        raise InvalidProblem("layers", f"{sum(counts)} in all stages", f"the model has {total} layers")
+    return counts
+
+
+def _even(total: int, parts: int) -> tuple[int, ...]:
+    """Return a number in so many parts, as equal as it goes, the larger ones first."""
+    each, more = divmod(total, parts)
+    return tuple(each + (at < more) for at in range(parts))

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
+from nest.constraints import Outer, Run
+from nest.constraints import Site as At
 from nest.dp.sum_filling import LooseFilling
 from nest.dp.sum_outer import SumBounds, SumChoice, SumRange
 from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
+from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
+from nest.presets import Arrangement
 from nest.tables import ChunkedBand, GroupedTables
 from nest.tables.chunked import Again
 from nest.tables.exchanged import PLAIN, Exchanged
@@ -76,11 +80,15 @@ class InterleavedBounds(SumBounds):
     def heaviest(self, stages: int) -> int:
         """Return the work of the stage of the one cut that has the most."""
         if stages not in self._heaviest:
-            ends = self.tables.graph.equal_parts(stages * self.chunks)
-            assert ends is not None, "others are not possible"
-            parts = np.diff(self.tables.by_cut(self.tables.work)[[0, *ends]])
-            self._heaviest[stages] = int(parts.reshape(-1, stages).sum(axis=0).max())
+            self._heaviest[stages] = int(self.by_chunk(stages, self.tables.work).sum(axis=0).max())
         return self._heaviest[stages]
+
+    def by_chunk(self, stages: int, values: Ints) -> Ints:
+        """Return the sum of a value of layers in each chunk of the one cut, a row for each chunk."""
+        ends = self.tables.graph.equal_parts(stages * self.chunks)
+        assert ends is not None, "others are not possible"
+        parts: Ints = np.diff(self.tables.by_cut(values)[[0, *ends]]).reshape(-1, stages)
+        return parts
 
     def filled(self, choice: SumRange, better_than: int) -> int:  # noqa: ARG002 - a hook
         """Return no bound where there is a way to shard: the cut is settled, and what stages hold is looked at once."""
@@ -91,6 +99,11 @@ class InterleavedBounds(SumBounds):
         """Return the bound of one choice, from the places of its stages."""
         hops, exchanged, types = self.at_sites(choice, sites)
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
+
+
+def _shape(choice: SumChoice) -> tuple[int, int, Arrangement]:
+    """Return what placings are asked for by."""
+    return choice.stages, choice.replicas, choice.arrangement
 
 
 class Sharded(NamedTuple):
@@ -110,19 +123,36 @@ class InterleavedSearch(SumSearch):
         Of the variant, and of the search.
     chunks
         Of each stage.
+    bounds
+        Of the objective; those of `sum` where none are given.
     """
 
-    def __init__(self, tables: GroupedTables, watch: Watch, chunks: int) -> None:
-        super().__init__(tables, watch, "interleaved", InterleavedBounds(tables, chunks))
+    def __init__(
+        self, tables: GroupedTables, watch: Watch, chunks: int, bounds: InterleavedBounds | None = None
+    ) -> None:
+        super().__init__(tables, watch, "interleaved", bounds or InterleavedBounds(tables, chunks))
         self.chunks = chunks
         self._cut: dict[tuple[int, int], ChunkedBand] = {}
         self._known: dict[tuple[int, Option, Shares], Sharded] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
-        """Yield a choice with each placing of its blocks."""
+        """Yield a choice with each placing of its blocks that side constraints admit."""
         tables = self.tables
-        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
-            yield _Interleaved(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
+        for placing in filter(partial(self._admits, choice), tables.placings(*_shape(choice))):
+            yield InterleavedChoice(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
+
+    def _admits(self, choice: SumChoice, placing: Placing) -> bool:
+        """Whether side constraints let each stage stand where it does; those that look at its layers are refused."""
+        tables = self.tables
+        if not tables.filters.by_place:
+            return True
+        outer = Outer(tables.variant, choice.stages, choice.replicas)
+        everything = Run(np.array([0]), np.array([tables.layers]))
+        starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64))[:, None]
+        sites = (
+            At(choice.stages - at, start, tables.width, placing.stride, placing.line) for at, start in enumerate(starts)
+        )
+        return all(bool(np.all(tables.filters.place(outer, everything, site))) for site in sites)
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""
@@ -146,7 +176,7 @@ class InterleavedSearch(SumSearch):
         return self._known[key]
 
 
-class _Way(NamedTuple):
+class ChunkWay(NamedTuple):
     """What a stage may choose, and what that takes."""
 
     load: int
@@ -156,7 +186,7 @@ class _Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Interleaved(Prepared):
+class InterleavedChoice(Prepared):
     """An outer choice with one cut."""
 
     @property
@@ -167,7 +197,7 @@ class _Interleaved(Prepared):
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         self.engine.watch.check()
-        busy = self._band.work + self._band.transfers(self._levels())
+        busy = self.band.work + self.band.transfers(self.levels)
         if self._taken(busy.tolist()) >= self.incumbent.objective:
             return
         ways = list(self._ways(busy))
@@ -177,9 +207,11 @@ class _Interleaved(Prepared):
         caps = sorted({way.sync for each in ways for way in each if way.sync >= slowest})
         for cap in caps:
             chosen = [min(way for way in each if way.sync <= cap) for each in ways]
-            build = partial(_plan, self, self._band, chosen)
-            taken = self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
-            self.incumbent.keep(taken, build)
+            self.offer(self._taken([way.load for way in chosen]) + max(way.sync for way in chosen), chosen)
+
+    def offer(self, taken: int, chosen: list[ChunkWay]) -> None:
+        """Offer the plan whose stages choose so to the incumbent."""
+        self.incumbent.keep(taken, partial(interleaved_plan, self, chosen))
 
     @property
     def _engine(self) -> InterleavedSearch:
@@ -187,7 +219,8 @@ class _Interleaved(Prepared):
         return self.engine
 
     @property
-    def _band(self) -> ChunkedBand:
+    def band(self) -> ChunkedBand:
+        """Tables of its stages."""
         return self._engine.cut(self.choice.stages, self.choice.further + 1)
 
     def _taken(self, loads: list[int]) -> int:
@@ -195,21 +228,30 @@ class _Interleaved(Prepared):
         others = -((max(loads) - sum(loads)) // self._engine.chunks)
         return (self.choice.further + 1) * max(loads) + others
 
-    def _ways(self, busy: Ints) -> Iterator[list[_Way]]:
+    def sharded(self, at: int) -> list[Sharded]:
+        """Return how a stage may shard."""
+        return self._engine.sharded(self.band, self.sites[at].holders, self.choice)
+
+    def ends(self, at: int) -> int:
+        """Ticks of a stage to sum the gradients of its copies of a table."""
+        return int(self.band.ends(self.sites[at].ends)[at])
+
+    def _ways(self, busy: Ints) -> Iterator[list[ChunkWay]]:
         """Yield what each stage may choose, as far as it fits the memory, up to the first that cannot."""
-        band = self._band
-        for at, site in enumerate(self.sites):
-            found, ends = list[_Way](), int(band.ends(site.ends)[at])
-            for way, own, waits in self._engine.sharded(band, site.holders, self.choice):
+        band = self.band
+        for at in range(len(self.sites)):
+            found, ends = list[ChunkWay](), self.ends(at)
+            for way, own, waits in self.sharded(at):
                 again = band.cheapest(way, at)
                 if again is not None:
                     load = int(busy[at]) + int(own[at]) + again.ticks
-                    found += [_Way(load, int(waits[at]) + ends, way.option, again)] * (load < LONGEST)
+                    found += [ChunkWay(load, int(waits[at]) + ends, way.option, again)] * (load < LONGEST)
             if not found:
                 return
             yield found
 
-    def _levels(self) -> Ints:
+    @cached_property
+    def levels(self) -> Ints:
         """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
         placing, problem = self.placing, self.engine.tables.problem
         counted = self.choice.replicas if problem.preset.all_replicas else 1
@@ -219,9 +261,9 @@ class _Interleaved(Prepared):
         return levels
 
 
-def _plan(prepared: _Interleaved, band: ChunkedBand, chosen: list[_Way]) -> Plan:
+def interleaved_plan(prepared: InterleavedChoice, chosen: list[ChunkWay]) -> Plan:
     """Place the stages of a plan, and name their layers."""
-    tables, choice, placing = prepared.engine.tables, prepared.choice, prepared.placing
+    tables, choice, placing, band = prepared.engine.tables, prepared.choice, prepared.placing, prepared.band
     starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64)).tolist()
     stages = tuple(_stage(tables, band.layers_of(at), starts[at], way) for at, way in enumerate(chosen))
     return Plan(
@@ -237,7 +279,7 @@ def _plan(prepared: _Interleaved, band: ChunkedBand, chosen: list[_Way]) -> Plan
     )
 
 
-def _stage(tables: GroupedTables, layers: Ints, start: int, way: _Way) -> Stage:
+def _stage(tables: GroupedTables, layers: Ints, start: int, way: ChunkWay) -> Stage:
     repeating = tables.repeating[way.again.kind - 1] if way.again.kind else None
     able = 0 if repeating is None else int(repeating.able[layers].sum())
     return Stage(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -20,8 +21,22 @@ MOST_ENDS = 2**22
 FORWARD, BACKWARD, WEIGHT = range(3)
 
 
+class Shape(NamedTuple):
+    """What pipelines that are played together have in common."""
+
+    schedule: ScheduleName
+    stages: int
+    microbatches: int
+    chunks: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Parts of the model: chunk ``j`` of stage ``k`` is part ``j * S + k``."""
+        return self.chunks * self.stages
+
+
 class Played(NamedTuple):
-    """Ticks for which passes keep their stages busy: a row for each pipeline, a column for each stage.
+    """Ticks for which passes keep their stages busy: a row for each pipeline, a column for each part of the model.
 
     Parameters
     ----------
@@ -37,9 +52,9 @@ class Played(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Passes of one kind of different stages, none of which waits for another: the stage and microbatch of each."""
+    """Passes of one kind of different stages, none of which waits for another: the part and microbatch of each."""
 
-    stage: Ints
+    part: Ints
     microbatch: Ints
 
 
@@ -47,80 +62,102 @@ Wave: TypeAlias = tuple[Passes, ...]
 """Passes of each kind that wait for passes of earlier waves alone."""
 
 
-def makespans(schedule: ScheduleName, played: Played, microbatches: int) -> Ints:
+def makespans(shape: Shape, played: Played) -> Ints:
     """Return the ticks that each pipeline takes."""
-    pipelines, stages = played.forward.shape
-    step = max(1, MOST_ENDS // (stages * microbatches))
-    parts = [
-        _makespans(schedule, Played(*(each[at : at + step] for each in played)), microbatches)
-        for at in range(0, pipelines, step)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    pipelines = len(played.forward)
+    step = max(1, MOST_ENDS // (shape.parts * shape.microbatches))
+    found = [_makespans(shape, Played(*(each[at : at + step] for each in played))) for at in range(0, pipelines, step)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
-def _makespans(schedule: ScheduleName, played: Played, microbatches: int) -> Ints:
+def _makespans(shape: Shape, played: Played) -> Ints:
     """Return the same of pipelines so few that the ends of all passes may be kept."""
-    pipelines, stages = played.forward.shape
+    pipelines, (_, stages, microbatches, _), parts = len(played.forward), shape, shape.parts
     takes = [np.ascontiguousarray(each.T) for each in played]
-    if schedule == "zb-h1":
+    if shape.schedule == "zb-h1":
         takes[BACKWARD] = takes[BACKWARD] - takes[WEIGHT]
     free = np.zeros((stages, pipelines), dtype=np.int64)
-    there = np.zeros((2, stages, microbatches, pipelines), dtype=np.int64)  # when what a pass waits for is there
-    for wave in _waves(schedule, stages, microbatches):
-        for kind, (stage, microbatch) in enumerate(wave):
+    there = np.zeros((2, parts, microbatches, pipelines), dtype=np.int64)  # when what a pass waits for is there
+    for wave in _waves(shape):
+        for kind, (part, microbatch) in enumerate(wave):
+            stage = part % stages
             if kind == WEIGHT:
-                free[stage] += takes[kind][stage]
+                free[stage] += takes[kind][part]
             elif len(stage):
-                free[stage] = end = np.maximum(free[stage], there[kind, stage, microbatch]) + takes[kind][stage]
-                target = stage + (1 if kind == FORWARD else -1)
-                sent = (target >= 0) & (target < stages)
+                free[stage] = end = np.maximum(free[stage], there[kind, part, microbatch]) + takes[kind][part]
+                target = part + (1 if kind == FORWARD else -1)
+                sent = (target >= 0) & (target < parts)
                 there[kind, target[sent], microbatch[sent]] = end[sent]
     longest: Ints = free.max(axis=0)
     return longest
 
 
 @lru_cache(maxsize=32)
-def _waves(schedule: ScheduleName, stages: int, microbatches: int) -> tuple[Wave, ...]:
+def _waves(shape: Shape) -> tuple[Wave, ...]:
     """Return all passes of a pipeline, each in the wave after the last of those that it waits for."""
-    orders = [_order(schedule, stages, at, microbatches) for at in range(stages)]
+    orders = [_order(shape, at) for at in range(shape.stages)]
     wave_of: dict[tuple[int, int, int], int] = {}
     found: list[tuple[list[tuple[int, int]], ...]] = []
-    done, own = [0] * stages, [-1] * stages
-    while any(done[at] < len(orders[at]) for at in range(stages)):
+    done, own = [0] * shape.stages, [-1] * shape.stages
+    while any(done[at] < len(orders[at]) for at in range(shape.stages)):
         for at, order in enumerate(orders):
             while done[at] < len(order):
-                kind, microbatch = order[done[at]]
-                before = _waits_for(kind, at, microbatch, stages)
+                kind, part, microbatch = each = order[done[at]]
+                before = _waits_for(each, shape.parts)
                 if before is not None and before not in wave_of:
                     break
                 wave = 1 + max(own[at], -1 if before is None else wave_of[before])
-                wave_of[kind, at, microbatch] = own[at] = wave
+                wave_of[each] = own[at] = wave
                 found.extend(([], [], []) for _ in range(wave + 1 - len(found)))
-                found[wave][kind].append((at, microbatch))
+                found[wave][kind].append((part, microbatch))
                 done[at] += 1
     return tuple(tuple(map(_passes, wave)) for wave in found)
 
 
-def _order(schedule: ScheduleName, stages: int, at: int, microbatches: int) -> list[tuple[int, int]]:
-    """Return the passes of a stage in order: of which kind, and of which microbatch."""
+def _order(shape: Shape, at: int) -> list[tuple[int, int, int]]:
+    """Return the passes of a stage in order: of which kind, part and microbatch."""
+    if shape.chunks > 1:
+        return _interleaved(shape, at)
+    schedule, stages, microbatches, _ = shape
     ahead = microbatches if schedule == "gpipe" else min(stages - at - 1, microbatches)
     late = at if schedule == "zb-h1" else microbatches  # backward passes until gradients of weights follow
-    order = [(FORWARD, each) for each in range(ahead)]
+    order = [(FORWARD, at, each) for each in range(ahead)]
     for each in range(microbatches):
-        order += [(FORWARD, ahead + each)] * (ahead + each < microbatches)
-        order.append((BACKWARD, each))
-        order += [(WEIGHT, each - late)] * (each >= late)
+        order += [(FORWARD, at, ahead + each)] * (ahead + each < microbatches)
+        order.append((BACKWARD, at, each))
+        order += [(WEIGHT, at, each - late)] * (each >= late)
     if schedule == "zb-h1":
-        order += [(WEIGHT, each) for each in range(max(0, microbatches - late), microbatches)]
+        order += [(WEIGHT, at, each) for each in range(max(0, microbatches - late), microbatches)]
     return order
 
 
-def _waits_for(kind: int, at: int, microbatch: int, stages: int) -> tuple[int, int, int] | None:
+def _interleaved(shape: Shape, at: int) -> list[tuple[int, int, int]]:
+    """Return the order of a stage with chunks: ``S`` microbatches pass a chunk before the next has its turn."""
+    chunks, stages, total = shape.chunks, shape.stages, shape.chunks * shape.microbatches
+    ahead = forwards_ahead(shape, at)
+    turns = [(each // stages % chunks, each // (stages * chunks) * stages + each % stages) for each in range(total)]
+    forward = [(FORWARD, chunk * stages + at, microbatch) for chunk, microbatch in turns]
+    backward = [(BACKWARD, (chunks - 1 - chunk) * stages + at, microbatch) for chunk, microbatch in turns]
+    order = forward[:ahead]
+    for each in range(total):
+        order += forward[ahead + each : ahead + each + 1]
+        order.append(backward[each])
+    return order
+
+
+def forwards_ahead(shape: Shape, at: int) -> int:
+    """Return how many forward passes a stage with chunks takes before forward and backward ones take turns."""
+    total = shape.chunks * shape.microbatches
+    return min(2 * (shape.stages - at - 1) + (shape.chunks - 1) * shape.stages, total)
+
+
+def _waits_for(each: tuple[int, int, int], parts: int) -> tuple[int, int, int] | None:
     """Return the pass of a neighbour that a pass waits for; its own stage it waits for in any case."""
-    neighbour = at - 1 if kind == FORWARD else at + 1
-    return (kind, neighbour, microbatch) if kind != WEIGHT and 0 <= neighbour < stages else None
+    kind, part, microbatch = each
+    neighbour = part - 1 if kind == FORWARD else part + 1
+    return (kind, neighbour, microbatch) if kind != WEIGHT and 0 <= neighbour < parts else None
 
 
-def _passes(found: list[tuple[int, int]]) -> Passes:
+def _passes(found: Iterable[tuple[int, int]]) -> Passes:
     pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
     return Passes(pairs[:, 0].copy(), pairs[:, 1].copy())

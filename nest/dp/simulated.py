@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 from nest.dp.agenda import Agenda
 from nest.dp.incumbent import Incumbent
-from nest.dp.makespans import makespans
+from nest.dp.interleaved import ChunkWay, InterleavedChoice, InterleavedSearch
+from nest.dp.makespans import Shape, makespans
+from nest.dp.simulated_chunks import PlayedBounds, PlayedChunks
 from nest.dp.simulated_outer import SimulatedBounds
 from nest.dp.simulated_rows import passes_of
 from nest.dp.simulated_search import PlayedChoice
@@ -50,10 +52,13 @@ class _Sums(Agenda):
 
     @property
     def schedules(self) -> list[ScheduleName]:
-        return sorted(self.tables.problem.choices.schedules)
+        return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
-    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:  # noqa: ARG002 - always 1
-        return _SumEngine(self.tables.of_variant(variant), self.watch, schedule, self.played)
+    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
+        tables = self.tables.of_variant(variant)
+        if chunks > 1:
+            return _ChunkEngine(tables, self.watch, chunks, self.played)
+        return _SumEngine(tables, self.watch, schedule, self.played)
 
 
 class _SumEngine(SumSearch):
@@ -72,9 +77,33 @@ class _SumChoice(Prepared):
         """Offer a plan, and play it."""
         path = super().evaluate(rows, most)
         assert isinstance(self.engine, _SumEngine)
-        taken = int(makespans(self.engine.schedule, passes_of(rows, path), self.choice.further + 1)[0]) + path.sync
+        shape = Shape(self.engine.schedule, self.choice.stages, self.choice.further + 1)
+        taken = int(makespans(shape, passes_of(rows, path))[0]) + path.sync
         self.engine.played.keep(taken, partial(sum_plan, self, path.cuts, path.ways))
         return path
+
+
+class _ChunkEngine(InterleavedSearch):
+    def __init__(self, tables: GroupedTables, watch: Watch, chunks: int, played: Incumbent) -> None:
+        super().__init__(tables, watch, chunks)
+        self.played = played
+
+    def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
+        """Yield the placings of a choice, as those whose plans are played."""
+        for found in super().prepare(choice):
+            yield _ChunkChoice(found.engine, found.choice, found.placing, found.sites)
+
+
+class _ChunkChoice(InterleavedChoice):
+    def offer(self, taken: int, chosen: list[ChunkWay]) -> None:
+        """Offer a plan, and play it."""
+        super().offer(taken, chosen)
+        self._as_played.offer([each.sync for each in chosen])
+
+    @cached_property
+    def _as_played(self) -> PlayedChunks:
+        assert isinstance(self.engine, _ChunkEngine)
+        return PlayedChunks(self, self.engine.played)
 
 
 class _Played(Agenda):
@@ -82,10 +111,12 @@ class _Played(Agenda):
 
     @property
     def schedules(self) -> list[ScheduleName]:
-        return sorted(self.tables.problem.choices.schedules)
+        return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
-    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:  # noqa: ARG002 - always 1
+    def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
         tables = self.tables.of_variant(variant)
+        if chunks > 1:
+            return InterleavedSearch(tables, self.watch, chunks, PlayedBounds(tables, chunks))
         return SumSearch(tables, self.watch, schedule, SimulatedBounds(tables, schedule))
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
@@ -94,8 +125,16 @@ class _Played(Agenda):
 
     def _settle(self, prepared: Prepared, bound: int) -> None:
         """Settle a choice, later if others promise more by the bound that its stages give."""
-        played = PlayedChoice(prepared)
+        played = _played(prepared)
         if played.bound <= max(bound, self.next_bound):
             played.settle()
         elif played.bound < self.watch.incumbent.objective:
-            self.add(played.bound, lambda _: PlayedChoice(prepared).settle())
+            self.add(played.bound, lambda _: _played(prepared).settle())
+
+
+def _played(prepared: Prepared) -> PlayedChoice | PlayedChunks:
+    return (
+        PlayedChunks(prepared, prepared.incumbent)
+        if isinstance(prepared, InterleavedChoice)
+        else PlayedChoice(prepared)
+    )

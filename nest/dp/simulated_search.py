@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from nest.dp.incumbent import Incumbent
-from nest.dp.makespans import Played, makespans
+from nest.dp.makespans import Played, Shape, makespans
 from nest.dp.schedules import Pace
 from nest.dp.simulated_bounds import Rest, prefixes, suffixes
 from nest.dp.simulated_rows import Stages, stages_at, way_of
@@ -176,7 +176,8 @@ class PlayedChoice:
         passes = (
             np.stack([getattr(steps[at], name)[chosen] for at, chosen in columns], axis=1) for name in Played._fields
         )
-        taken = makespans(self.pace.schedule, Played(*passes), self.microbatches) + complete.sync
+        shape = Shape(self.pace.schedule, self.choice.stages, self.microbatches)
+        taken = makespans(shape, Played(*passes)) + complete.sync
         if (taken < complete.bound).any():
             raise AssertionError("a bound is above what was played")
         best = int(np.argmin(taken))

@@ -30,7 +30,7 @@ from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.evaluate.walk import Groups, Walk
 from nest.graph import CollectiveKind, Layer, LayerGraph, Recomputed
-from nest.pipeline import flights
+from nest.pipeline import StageTimes, flights, shared
 from nest.plan import Plan
 from nest.problem import Problem, Variant, exchanging_type
 
@@ -79,6 +79,15 @@ class Hop(NamedTuple):
         return self.received + self.sent
 
 
+def _together(boundaries: Iterable[list[Hop]]) -> list[Hop]:
+    """Return the transfers across some boundaries together for each replica, and the outermost level of them."""
+    columns = zip(*boundaries, strict=True)
+    return [
+        Hop(sum(hop.received for hop in hops), sum(hop.sent for hop in hops), max(hop.level for hop in hops))
+        for hops in columns
+    ]
+
+
 @dataclass(frozen=True)
 class _Stage:
     """A stage by its number."""
@@ -122,8 +131,7 @@ class _Stage:
 
     def figures(self) -> StageFigures:
         """Return its figures, for the replica with the largest load."""
-        places = range(self.at, self.walk.parts, len(self.walk.plan.stages))
-        before, behind = (self._all_hops([at - back for at in places]) for back in (1, 0))
+        before, behind = map(_together, self._crossings)
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
         places = self.walk.places(blocks, self.variant.width).tolist()
@@ -141,21 +149,46 @@ class _Stage:
         ]
         if not self.walk.problem.preset.all_replicas:
             rows = rows[:1]
-        forward, backward, entry, out, block, transfer = max(rows, key=lambda row: (row[0] + row[1], row))
+        replica, (forward, backward, entry, out, block, transfer) = max(
+            enumerate(rows), key=lambda each: (each[1][0] + each[1][1], each[1])
+        )
         last = block + self.walk.plan.stages[self.at].devices - 1
         levels = Levels(entry, out, self.walk.problem.cluster.span(block, last))
         load = forward + backward + sum(shown)
         memory, stepping = self._memory()
         once, split = (sync + step, memory, levels, step, stepping), (shown.forward, shown.weight)
-        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes, transfer)
+        chunks = tuple(self._chunks(replica, places[replica])) if self.walk.plan.chunks > 1 else ()
+        return StageFigures(load, forward, backward, sum(shown), *once, *split, self.classes, transfer, chunks)
 
-    def _all_hops(self, boundaries: Sequence[int]) -> list[Hop]:
-        """Return the transfers across some boundaries together for each replica, and the outermost level of them."""
-        columns = zip(*map(self._hops, boundaries), strict=True)
-        return [
-            Hop(sum(hop.received for hop in hops), sum(hop.sent for hop in hops), max(hop.level for hop in hops))
-            for hops in columns
-        ]
+    def _chunks(self, replica: int, block: int) -> Iterator[StageTimes]:
+        """Yield what each chunk takes in a replica; of what is left of exchanges behind them each has as equal a part.
+
+        Exchanges that belong to layers are with the chunk that has these.
+        """
+        alone, behind, count = self.zero == 3, self._shown().backward, len(self.parts)
+        for at, (part, *hops) in enumerate(zip(self.parts, *self._crossings, strict=True)):
+            layers, there, back = range(*part), hops[0][replica], hops[1][replica]
+            shown = [self._shown_of(layer) if alone else Shown(0, 0, 0) for layer in layers]
+            left_over = sum(each.backward for each in shown) if alone else shared(behind, at, count)
+            again = [self.again[layer] for layer in layers]
+            recompute = self.walk.ticks(each.repeated_s for each in again if each)
+            passes = (sum(self._pass(layer, when, block) for layer in layers) for when in ("forward", "backward"))
+            forward, backward = passes
+            yield StageTimes(
+                forward=forward + sum(each.forward for each in shown),
+                backward=backward + sum(self._again(layer, block) for layer in layers) - recompute + left_over,
+                recompute=recompute,
+                receive=there.received,
+                receive_gradient=back.received,
+                send=back.sent,
+                send_gradient=there.sent,
+            )
+
+    @cached_property
+    def _crossings(self) -> tuple[list[list[Hop]], list[list[Hop]]]:
+        """What crosses the boundary before each of its parts, for each replica, and what crosses that behind it."""
+        places = range(self.at, self.walk.parts, len(self.walk.plan.stages))
+        return [self._hops(at - 1) for at in places], [self._hops(at) for at in places]
 
     def _hops(self, boundary: int) -> list[Hop]:
         """Return the transfers across a boundary for each replica, in its slowest pair of devices."""

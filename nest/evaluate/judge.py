@@ -12,7 +12,7 @@ from nest.cost.schedules import Schedule
 from nest.errors import InvalidPlan
 from nest.evaluate.grouped import grouped_figures
 from nest.evaluate.levelled import levelled_figures
-from nest.evaluate.played import stage_times
+from nest.evaluate.played import chunk_times, stage_times
 from nest.evaluate.rules import (
     choice_violations,
     chunk_violations,
@@ -92,8 +92,8 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
     microbatches = problem.microbatches(plan.variant)
     each = -(-microbatches // plan.replicas)
     if problem.preset.objective == "simulated":
-        pipeline = Pipeline(stage_times(problem, plan, scale, figures), each)
-        return simulate(pipeline, Schedule(plan.schedule)).makespan + sync, sync
+        pipeline = Pipeline(stage_times(problem, plan, scale, figures), each, chunks=chunk_times(figures))
+        return simulate(pipeline, Schedule(plan.schedule, plan.chunks)).makespan + sync, sync
     if problem.preset.objective == "sum":
         return summed(sum(stage.load for stage in figures), load, each, sync, plan.chunks), sync
     return iteration(load, microbatches, plan.replicas, len(figures), sync), sync

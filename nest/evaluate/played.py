@@ -35,8 +35,8 @@ def pipeline_of(
 
     The loads are exactly those of the judge. How they divide into transfers, passes and recomputation follows from the
     layers. Where the preset prices single edges, a transfer is what the judge adds to the layers for it: nothing where
-    a recomputation hides it. Exchanges of sharding are part of the passes that they serve, and of an interleaved plan
-    transfers, too: its passes divide among the chunks as equally as ticks allow.
+    a recomputation hides it. Exchanges of sharding are part of the passes that they serve, and of the stages of an
+    interleaved plan transfers, too; what is between its chunks is with these.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def pipeline_of(
     microbatches = -(-problem.microbatches(plan.variant) // plan.replicas)
     apart = len(stages) > 1 and plan.chunks == 1
     wrap, wrap_send = _wrap(problem, plan, evaluation.scale) if apart else (0, 0)
-    return Pipeline(stages, microbatches, wrap, overlapped, wrap_send)
+    return Pipeline(stages, microbatches, wrap, overlapped, wrap_send, chunk_times(evaluation.stages))
 
 
 def stage_times(
@@ -73,6 +73,11 @@ def stage_times(
 ) -> tuple[StageTimes, ...]:
     """Return what each stage takes, from the judge's figures; see `pipeline_of`."""
     return tuple(_Judged(problem, plan, scale, each, at).times(weight_share) for at, each in enumerate(figures))
+
+
+def chunk_times(figures: Sequence[StageFigures]) -> tuple[tuple[StageTimes, ...], ...]:
+    """Return what each chunk of each stage takes, by the judge's figures; nothing where stages have no chunks."""
+    return tuple(each.chunks for each in figures if each.chunks)
 
 
 def sync_of(problem: Problem, evaluation: Evaluation) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nest.cost.scale import Scale
+from nest.pipeline import StageTimes
 from nest.units import Number, bytes_of
 
 
@@ -61,6 +62,8 @@ class StageFigures:
         Of the devices that it stands on, in whichever replica; none where the cluster has one class.
     transfer
         Of ``forward`` and ``backward``, what the chunks of an interleaved stage receive and send.
+    chunks
+        Of an interleaved stage, what each of its chunks takes: together its load.
     """
 
     load: int
@@ -76,6 +79,7 @@ class StageFigures:
     scattered: int = 0
     classes: frozenset[str] = frozenset()
     transfer: int = 0
+    chunks: tuple[StageTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

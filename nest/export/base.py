@@ -217,12 +217,19 @@ class Framework(ABC):
             return []
         return [Fault("stage 0", f"ZeRO over {degree} of {ranks} ranks: {self.title} shards over all of them")]
 
-    def recompute_faults(self, kind: Recompute, layers: int | None = None) -> list[Fault]:
-        """Return why the framework cannot compute so much again, in so many layers of each stage (None for all)."""
+    def recompute_faults(self, kind: Recompute, layers: int | None = None, chunks: int = 1) -> list[Fault]:
+        """Return why the framework cannot compute so much again, in so many layers of each stage (None for all).
+
+        Megatron-Core counts ``recompute_num_layers`` in each chunk, which is a block of its own
+        (`transformer_block.py`, 0.13 to 0.16); a plan counts in the stage, whose first layers are in its first chunks.
+        """
         if kind not in self.recomputes:
             return [Fault("recompute", f"{kind!r}: {self.title} computes whole layers again, or nothing")]
         if layers is not None and kind not in self.parts:
             what = f"{kind!r} in {layers} layers of a stage: {self.title} computes all of them again, or none"
+            return [Fault("recompute", what)]
+        if layers is not None and chunks > 1:
+            what = f"{kind!r} in {layers} layers of a stage of {chunks} chunks: {self.title} counts in each chunk"
             return [Fault("recompute", what)]
         return []
 
@@ -244,12 +251,7 @@ class Framework(ABC):
         faults += self.zero_faults(zero, given.outer)
         faults += self.degree_faults(degree, given.outer)
         kind, count = same_recompute(given.problem, given.plan, self.title)
-        faults += self.recompute_faults(kind, count)
-        if given.plan.chunks > 1 and count is not None:
-            what = (
-                f"{kind!r} in {count} layers of a stage of {given.plan.chunks} chunks: frameworks count in each chunk"
-            )
-            faults.append(Fault("recompute", what))
+        faults += self.recompute_faults(kind, count, given.plan.chunks)
         for fault in faults:
             raise Inexpressible(fault.where, fault.what, APPROXIMATE)
 

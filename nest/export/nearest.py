@@ -17,7 +17,7 @@ from nest.export.numbers import ModelNumbers, numbers_of
 from nest.export.parts import AlikeSearch, all_layers
 from nest.plan import Plan
 from nest.presets import SCHEDULES
-from nest.problem import RECOMPUTE, Choices, Problem
+from nest.problem import RECOMPUTE, Choices, Problem, Recompute
 from nest.result import Report, Result
 from nest.runs import Run
 
@@ -37,6 +37,7 @@ class RunsOn(LocalConstraint):
     model: ModelNumbers
 
     kind: ClassVar[str] = "runs_on"
+    places_layers: ClassVar[bool] = False
 
     @property
     def text(self) -> str:
@@ -93,19 +94,22 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     if not kinds:
         known = ", ".join(kind for kind in RECOMPUTE if kind in framework.recomputes)
         raise Infeasible(f"{framework.title} recomputes {known}, of which the problem allows nothing")
-    schedules = choices.schedules & framework.schedules - {"interleaved"}  # which does not go with side constraints
+    schedules = choices.schedules & framework.schedules
     if not schedules:
         known = ", ".join(each for each in SCHEDULES if each in framework.schedules)
         raise Infeasible(f"{framework.title} is written with {known}, of which the problem allows nothing")
     constraint = RunsOn(framework, run, numbers_of(run.model))
     hybrid = choices.hybrid and framework.hybrid
+    chunks = choices.chunks if "interleaved" in schedules else None
     asked = problem.with_choices(
-        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=None, stage_tensor=None
+        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=chunks, stage_tensor=None
     )
     asked = asked.with_constraints(*problem.constraints, constraint)
-    whole = [kind for kind in RECOMPUTE if kind in kinds - framework.parts - {"none"}]
+    parts = framework.parts if "interleaved" not in schedules else frozenset[Recompute]()
+    whole = [kind for kind in RECOMPUTE if kind in kinds - parts - {"none"}]
     if choices.recomputed and whole and max(choices.recomputed) < max(len(graph) for graph in problem.graphs.values()):
-        what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of a stage"
+        stage = "a stage of chunks" if framework.parts > parts else "a stage"
+        what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of {stage}"
         raise InvalidProblem("choices.recomputed", what, "leave it out")
     return asked if kinds & framework.parts else all_layers(asked)
 

@@ -55,7 +55,8 @@ class AlikeSearch:
         self._none_better = False
         self._open: list[tuple[int, int, Problem]] = []
         self._count = 0
-        self._add(0, problem)
+        for part in opening(problem):
+            self._add(0, part)
 
     def best(self, end: float | None) -> Result:
         """Return the best plan, or the best by a time as `time.perf_counter` has it, with the bound of what is open."""
@@ -144,6 +145,19 @@ class AlikeSearch:
         return replace(last, status=status, bound_ticks=bound, plan=None, objective_ticks=None)
 
 
+def opening(problem: Problem) -> list[Problem]:
+    """Return parts of a problem that hold all that a framework can run: plans with chunks are one by themselves.
+
+    Frameworks count layers that recompute in each chunk, a plan in each stage: with chunks all recompute, or none.
+    """
+    schedules = problem.choices.schedules
+    if "interleaved" not in schedules:
+        return [problem]
+    chunked = all_layers(problem.with_choices(schedules=frozenset({"interleaved"})))
+    others = schedules - {"interleaved"}
+    return [chunked, problem.with_choices(schedules=others, chunks=None)] if others else [chunked]
+
+
 def all_layers(problem: Problem) -> Problem:
     """Return the problem with all layers of a stage that can recomputing, where any do."""
     return problem.with_choices(recomputed=frozenset({max(_numbers(problem))}))
@@ -192,7 +206,7 @@ def _by_degree(problem: Problem, degree: int) -> list[dict[str, Any]]:
 
 def _recomputes_alike(problem: Problem, plan: Plan, framework: Framework) -> bool:
     try:
-        return not framework.recompute_faults(*same_recompute(problem, plan, framework.title))
+        return not framework.recompute_faults(*same_recompute(problem, plan, framework.title), plan.chunks)
     except Inexpressible:
         return False
 

@@ -26,8 +26,8 @@ class Description:
         What the file gives besides, as far as it does. Whole numbers: ``tensor``, ``pipeline``, ``virtual``,
         ``context``, ``expert``, ``expert_tensor``, ``data``, ``devices``, ``microbatch``, ``global_batch``,
         ``sequence``, ``target_sequence`` (of a decoder beside an encoder), ``zero``, ``padding``,
-        ``recompute_layers``; ``stage_layers``, one for each stage. Truth values: ``sequence_parallel``, ``flash``.
-        Names: ``recompute``, ``dtype``, ``recipe``, ``context_kind``.
+        ``recompute_layers``; ``stage_layers``, one for each stage, or each chunk in the order of the pipeline. Truth
+        values: ``sequence_parallel``, ``flash``. Names: ``recompute``, ``dtype``, ``recipe``, ``context_kind``.
     """
 
     kind: str

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from nest.cost.schedules import Schedule
 from nest.pipeline.orders import PassKind
-from nest.pipeline.times import Pipeline
+from nest.pipeline.times import Pipeline, StageTimes
 
 Beside: TypeAlias = Literal["activation", "gradient"]
 """What is on its way to a stage that works on meanwhile."""
@@ -23,9 +23,9 @@ Parts: TypeAlias = tuple[tuple[EventKind, int], ...]
 class Durations:
     """Ticks of the passes of each stage and chunk.
 
-    Chunks share the times of their stage as equally as ticks allow. Each receives what its stage receives; the first
-    stage receives from the last, and the last gradients from the first, once for every chunk but one. A pipeline of one
-    stage sends nothing.
+    Where the pipeline says what each of so many chunks takes, they take that. Otherwise chunks share the times of their
+    stage as equally as ticks allow, and each receives what its stage receives; the first stage receives from the last,
+    and the last gradients from the first, once for every chunk but one. A pipeline of one stage sends nothing then.
 
     Parameters
     ----------
@@ -41,16 +41,16 @@ class Durations:
     """
 
     def __init__(self, pipeline: Pipeline, schedule: Schedule) -> None:
-        self.pipeline, self.stages, self.chunks = pipeline, len(pipeline.stages), schedule.chunks
-        self._apart = schedule.name == "zb-h1"
-        chunks, stages = range(self.chunks), range(self.stages)
+        self._overlapped, self._stages, apart = pipeline.overlapped, len(pipeline.stages), schedule.name == "zb-h1"
+        known = bool(pipeline.chunks) and len(pipeline.chunks[0]) == schedule.chunks
+        self._times = pipeline.chunks if known else divided(pipeline, schedule.chunks)
         self.parts: list[dict[PassKind, list[Parts]]] = [
             {
-                "forward": [self._forward(at, chunk) for chunk in chunks],
-                "backward": [self._backward(at, chunk) for chunk in chunks],
-                "weight": [self._weight(at, chunk) for chunk in chunks],
+                "forward": [self._forward(each) for each in stage],
+                "backward": [self._backward(each, each.weight if apart else 0) for each in stage],
+                "weight": [(("weight", each.weight if apart else 0),) for each in stage],
             }
-            for at in stages
+            for stage in self._times
         ]
         self.busy: list[dict[PassKind, list[int]]] = [
             {kind: [sum(ticks for _, ticks in parts) for parts in by_chunk] for kind, by_chunk in stage.items()}
@@ -65,53 +65,44 @@ class Durations:
         target
             Place in the chain of chunks that receives it: chunk 0 of all stages, then chunk 1 of all stages, ...
         """
-        return self._transfer(kind, target) if self.pipeline.overlapped else 0
+        chunk, at = divmod(target, self._stages)
+        times = self._times[at][chunk]
+        return (times.receive if kind == "forward" else times.receive_gradient) if self._overlapped else 0
 
-    def _forward(self, at: int, chunk: int) -> Parts:
-        forward = self._share(self.pipeline.stages[at].forward, chunk)
-        return (
-            ("receive", self._receive("forward", at, chunk)),
-            ("forward", forward),
-            ("send", self._send("forward", at, chunk)),
-        )
+    def _forward(self, times: StageTimes) -> Parts:
+        received, sent = (0, 0) if self._overlapped else (times.receive, times.send)
+        return ("receive", received), ("forward", times.forward), ("send", sent)
 
-    def _backward(self, at: int, chunk: int) -> Parts:
-        stage = self.pipeline.stages[at]
-        own = stage.backward - stage.weight if self._apart else stage.backward
-        return (
-            ("receive", self._receive("backward", at, chunk)),
-            ("recompute", self._share(stage.recompute, chunk)),
-            ("backward", self._share(own, chunk)),
-            ("send", self._send("backward", at, chunk)),
-        )
+    def _backward(self, times: StageTimes, later: int) -> Parts:
+        received, sent = (0, 0) if self._overlapped else (times.receive_gradient, times.send_gradient)
+        own = times.backward - later
+        return ("receive", received), ("recompute", times.recompute), ("backward", own), ("send", sent)
 
-    def _weight(self, at: int, chunk: int) -> Parts:
-        weight = self.pipeline.stages[at].weight if self._apart else 0
-        return (("weight", self._share(weight, chunk)),)
 
-    def _share(self, ticks: int, chunk: int) -> int:
-        return ticks * (chunk + 1) // self.chunks - ticks * chunk // self.chunks
+def divided(pipeline: Pipeline, chunks: int) -> tuple[tuple[StageTimes, ...], ...]:
+    """Return what each of so many chunks of each stage takes, as equally as ticks allow."""
+    if chunks == 1:
+        return tuple((stage,) for stage in pipeline.stages)
+    numbers = range(len(pipeline.stages))
+    return tuple(tuple(_divided(pipeline, at, chunk, chunks) for chunk in range(chunks)) for at in numbers)
 
-    def _receive(self, kind: PassKind, at: int, chunk: int) -> int:
-        return 0 if self.pipeline.overlapped else self._transfer(kind, chunk * self.stages + at)
 
-    def _send(self, kind: PassKind, at: int, chunk: int) -> int:
-        """Return for how long a stage is busy with sending what a pass has made."""
-        stage, last = self.pipeline.stages[at], self.chunks * self.stages - 1
-        place = chunk * self.stages + at
-        if self.pipeline.overlapped or self.stages == 1 or place == (last if kind == "forward" else 0):
-            return 0
-        if kind == "forward":
-            return stage.send if at + 1 < self.stages else self.pipeline.wrap_send
-        return stage.send_gradient if at > 0 else self.pipeline.wrap_send
+def _divided(pipeline: Pipeline, at: int, chunk: int, chunks: int) -> StageTimes:
+    stage, last = pipeline.stages[at], len(pipeline.stages) - 1
+    wrap = (pipeline.wrap, pipeline.wrap_send) if last else (0, 0)
+    enters = (stage.receive, stage.send_gradient) if at else wrap if chunk else (0, 0)
+    leaves = (stage.receive_gradient, stage.send) if at < last else wrap if chunk + 1 < chunks else (0, 0)
+    return StageTimes(
+        forward=shared(stage.forward, chunk, chunks),
+        backward=shared(stage.backward, chunk, chunks),
+        recompute=shared(stage.recompute, chunk, chunks),
+        receive=enters[0],
+        receive_gradient=leaves[0],
+        send=leaves[1],
+        send_gradient=enters[1],
+    )
 
-    def _transfer(self, kind: PassKind, target: int) -> int:
-        chunk, at = divmod(target, self.stages)
-        stage = self.pipeline.stages[at]
-        if kind == "forward":
-            neighbour, outermost, own = at > 0, chunk == 0, stage.receive
-        else:
-            neighbour, outermost, own = at + 1 < self.stages, chunk + 1 == self.chunks, stage.receive_gradient
-        if neighbour:
-            return own
-        return 0 if outermost or self.stages == 1 else self.pipeline.wrap
+
+def shared(ticks: int, chunk: int, chunks: int) -> int:
+    """Return the part of a chunk in ticks that chunks share as equally as they can."""
+    return ticks * (chunk + 1) // chunks - ticks * chunk // chunks

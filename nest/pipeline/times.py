@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import chain
 
 from nest.errors import InvalidProblem
 
@@ -79,6 +80,9 @@ class Pipeline:
         and direction; otherwise a stage is busy while it receives, and while it sends if that takes it any time.
     wrap_send
         For how long the transfer that only chunks need keeps the stage busy that sends it.
+    chunks
+        Of a plan whose stages have chunks, what each chunk of each stage takes: together what the stage takes. What is
+        sent is between these, and part of the two passes of the stages.
     """
 
     stages: tuple[StageTimes, ...]
@@ -86,6 +90,7 @@ class Pipeline:
     wrap: int = 0
     overlapped: bool = False
     wrap_send: int = 0
+    chunks: tuple[tuple[StageTimes, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -98,6 +103,19 @@ class Pipeline:
             raise InvalidProblem("receive", "the ends of the pipeline receive", "only what lies between stages is sent")
         if self.stages[-1].send or self.stages[0].send_gradient:
             raise InvalidProblem("send", "the ends of the pipeline send", "only what lies between stages is sent")
+        if self.chunks:
+            self._check_chunks()
+
+    def _check_chunks(self) -> None:
+        both = [(stage.forward_pass, stage.backward_pass) for stage in self.stages]
+        sums = [(sum(one.forward_pass for one in each), sum(one.backward_pass for one in each)) for each in self.chunks]
+        if (
+            sums != both
+            or len({len(each) for each in self.chunks}) > 1
+            or any(one.weight for one in chain(*self.chunks))
+        ):
+            what = "chunks do not take what their stages take"
+            raise InvalidProblem("chunks", what, "give equally many of each stage, no gradients of weights apart")
 
     @property
     def loads(self) -> tuple[int, ...]:

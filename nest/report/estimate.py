@@ -58,7 +58,7 @@ class Estimated:
         """What was assumed of the model, devices without work, and how a batch is counted that slots do not divide."""
         layout, setting = self.layout, self.setting
         counted_too = layout.microbatches(setting) * layout.data * setting.expert * setting.microbatch
-        notes, have = self.description.model.notes, self.hardware.cluster.devices
+        notes, have = (*self._unmade, *self.description.model.notes), self.hardware.cluster.devices
         if self.estimate.devices < have:
             notes = (f"{have - self.estimate.devices:,} of the {have:,} devices have no work", *notes)
         if counted_too == layout.global_batch:
@@ -66,6 +66,14 @@ class Estimated:
         slots = f"{layout.data} x {setting.expert} x {setting.microbatch} (replicas x expert x microbatch)"
         what = f"{slots} do not divide a batch of {layout.global_batch}: its time is that of {counted_too} sequences"
         return (what, *notes)
+
+    @property
+    def _unmade(self) -> tuple[str, ...]:
+        """What the schedule asks for that the plan does not keep, and how its layers that recompute are counted."""
+        layout, notes = self.layout, self.estimate.notes
+        if layout.virtual > 1 and layout.recomputed:
+            return (*notes, "the layers that recompute are the first of each stage, where Megatron-LM counts by chunk")
+        return notes
 
     @property
     def room_bytes(self) -> float:

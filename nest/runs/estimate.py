@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from nest.breakdown import LoadParts, MemoryParts, kept_quanta, load_parts, memory_parts
+from nest.breakdown import LoadParts, MemoryParts, load_parts, memory_parts
+from nest.cost.schedules import Schedule
 from nest.costing import model_flops
 from nest.evaluate import Evaluation, evaluate
-from nest.runs.chunks import (
-    boundary_bytes,
-    chunked_memory,
-    chunked_pipeline_s,
-    chunked_times,
-    chunks_in_flight,
-    fetched_s,
-    last_again,
-    offloaded_memory,
-)
+from nest.pipeline import StageTimes, flights
+from nest.runs.besides import Passing, boundary_bytes, fetched_s, last_again, offloaded_memory
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
 from nest.simulate import Pipeline, pipeline_of
@@ -40,42 +33,48 @@ class _Estimated:
         self.given, self.layout = given, given.layout
         self.evaluation: Evaluation = evaluate(given.problem, given.plan)
         self.pipeline: Pipeline = pipeline_of(given.problem, given.plan, self.evaluation)
+        self.schedule = Schedule(given.plan.schedule, given.plan.chunks)
 
     def estimate(self) -> Estimate:
         given, layout, seconds = self.given, self.layout, self.evaluation.scale.time.seconds
-        memory, times = self._memory(), self._times()
+        memory, stages = self._memory(), self.evaluation.stages
         shares = layout.offloaded or (0.0,) * layout.stages
         fetched = [fetched_s(each, share, given.hardware.device) for each, share in zip(memory, shares, strict=True)]
-        once = [seconds(stage.sync) + more for stage, more in zip(self.evaluation.stages, fetched, strict=True)]
+        once = [seconds(stage.sync) + more for stage, more in zip(stages, fetched, strict=True)]
         slowest = once.index(max(once))
-        step = seconds(self.evaluation.stages[slowest].step) + fetched[slowest]
-        pipeline = chunked_pipeline_s(times, self.pipeline.microbatches, layout.virtual)
+        step = seconds(stages[slowest].step) + fetched[slowest]
+        pipeline = seconds(self._objective - max(stage.sync for stage in stages))
         return Estimate(
             pipeline + once[slowest],
             pipeline,
             once[slowest] - step,
             step,
-            tuple(times),
+            tuple(self._times()),
             tuple(offloaded_memory(each, share) for each, share in zip(memory, shares, strict=True)),
             model_flops(given.model, layout.global_batch, given.setting.sequence),
             given.devices,
+            tuple(each.message for each in self.evaluation.violations if each.rule == "chunks"),
         )
+
+    @property
+    def _objective(self) -> int:
+        ticks = self.evaluation.objective_ticks
+        assert ticks is not None, "else there is no pipeline"
+        return ticks
 
     def _times(self) -> list[StageTime]:
         parts = load_parts(self.given.problem, self.given.plan, self.evaluation)
-        times = [self._time(at, each) for at, each in enumerate(parts)]
-        if self.layout.virtual == 1:
-            return times
-        wrap = self.evaluation.scale.time.seconds(self.pipeline.wrap + self.pipeline.wrap_send)
-        return chunked_times(times, wrap, self.layout.virtual)
+        return [self._time(at, each) for at, each in enumerate(parts)]
 
     def _time(self, at: int, parts: LoadParts) -> StageTime:
         seconds, stage = self.evaluation.scale.time.seconds, self.pipeline.stages[at]
+        chunks = self.evaluation.stages[at].chunks  # whose transfers are in the passes of the stage
+        there, back = sum(each.receive + each.send for each in chunks), sum(map(_gradients, chunks))
         return StageTime(
-            forward=seconds(stage.forward),
-            backward=seconds(stage.backward),
+            forward=seconds(stage.forward - there),
+            backward=seconds(stage.backward - back),
             repeated=seconds(stage.recompute),
-            transfer=seconds(stage.transfers),
+            transfer=seconds(parts.transfer),
             exposed=seconds(parts.tensor + parts.context + parts.expert + parts.sharding),
         )
 
@@ -85,17 +84,16 @@ class _Estimated:
         held = [self._bytes(each) for each in parts]
         if given.framework.recomputes_last:
             held = [self._last_again(at, each) for at, each in enumerate(held)]
-        if self.layout.virtual > 1:
-            held = [self._chunked(at, each) for at, each in enumerate(held)]
         if given.framework.buffers_boundaries and self.layout.stages > 1:
             held = [replace(each, working=each.working + self._buffers(at)) for at, each in enumerate(held)]
         return held
 
     def _buffers(self, at: int) -> int:
-        ends = self.given.ends
-        enters, behind = ends[at] or ends[1], ends[at + 1]  # chunks of the first stage receive as much as it sends
-        before, behind = (self.given.costs[end - 1].output_bytes for end in (enters, behind))
-        return boundary_bytes(self.layout, at, self.pipeline.microbatches, before, behind)
+        stages, parts = self.layout.stages, self.given.parts
+        enters = (at or (stages if self.schedule.chunks > 1 else 1)) - 1  # the first stage receives from the last
+        behind = at if at + 1 < stages else len(parts) - 1
+        before, made = (self.given.costs[parts[part][1] - 1].output_bytes for part in (enters, behind))
+        return boundary_bytes(self.schedule, stages, at, self.pipeline.microbatches, (before, made))
 
     def _bytes(self, parts: MemoryParts) -> StageMemory:
         per_byte = self.evaluation.scale.quanta_per_byte
@@ -103,14 +101,12 @@ class _Estimated:
         return StageMemory(*(ceil(getattr(parts, name) / per_byte) for name in names))
 
     def _last_again(self, at: int, memory: StageMemory) -> StageMemory:
-        graph, stage = self.given.problem.graphs[self.given.variant], self.given.plan.stages[at]
-        layers = graph.named(stage.layers)
-        return last_again(memory, layers, stage.repeats(layers))
+        graph, plan = self.given.problem.graphs[self.given.variant], self.given.plan
+        layers, parts = graph.named(plan.stages[at].layers), [len(each) for each in plan.parts(graph, at)]
+        moments = flights(self.schedule, self.layout.stages, at, self.pipeline.microbatches)
+        return last_again(memory, Passing(layers, parts, moments), plan.stages[at].repeats(layers))
 
-    def _chunked(self, at: int, memory: StageMemory) -> StageMemory:
-        given, last = self.given, at + 1 == self.layout.stages
-        kept = sum(kept_quanta(given.problem, given.plan, self.evaluation, at))
-        behind = max((place for place, cost in enumerate(given.costs) if cost.repeats), default=-1)
-        ending = sum(cost.kept.none for cost in given.costs[behind + 1 :]) if last else 0
-        flying = chunks_in_flight(self.layout, at, self.pipeline.microbatches)
-        return chunked_memory(memory, ceil(kept / self.evaluation.scale.quanta_per_byte), ending, flying)
+
+def _gradients(chunk: StageTimes) -> int:
+    """Return for how long gradients of activations keep a chunk busy that come and go."""
+    return chunk.receive_gradient + chunk.send_gradient

@@ -90,6 +90,8 @@ class Estimate:
         Of the iteration, by the convention of `nest.costing.flops`.
     devices
         How many work.
+    notes
+        What its schedule asks for that the plan does not keep; the price is that of the plan as it is.
     """
 
     iteration_s: float
@@ -100,6 +102,7 @@ class Estimate:
     memory: tuple[StageMemory, ...]
     model_flops: int
     devices: int
+    notes: tuple[str, ...] = ()
 
     @property
     def flops_per_device(self) -> float:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from nest.costing import Framework, LayerCost, LayerProfile, Layout, Recipe, Setting, layer_costs, split_stages
+from nest.costing import Framework, LayerCost, LayerProfile, Layout, Recipe, Setting, layer_costs, split_parts
 from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.graph import Again, Layer
 from nest.hardware import Hardware
 from nest.plan import Plan, Stage, over_replicas
-from nest.presets import DEFAULT
-from nest.problem import Problem, Recompute, Variant
+from nest.presets import DEFAULT, ScheduleName
+from nest.problem import Choices, Problem, Recompute, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.training import training_of
@@ -64,6 +64,11 @@ class Given:
         return Variant(each.tensor, each.expert, each.context, each.sequence_parallel, each.microbatch)
 
     @property
+    def schedule(self) -> ScheduleName:
+        """In which order stages take their passes."""
+        return "interleaved" if self.layout.virtual > 1 else "1f1b"
+
+    @property
     def devices(self) -> int:
         """How many work."""
         return self.variant.width * self.layout.stages * self.layout.data
@@ -82,9 +87,9 @@ class Given:
         return Chain.of(self.model, given=True)
 
     @cached_property
-    def ends(self) -> list[int]:
-        """Where stages end, after a 0."""
-        return [0, *accumulate(len(blocks) for blocks in split_stages(self.costs, self.layout))]
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """Where the parts of the pipeline begin and end: its stages, or the first chunks of all, then the second."""
+        return tuple(pairwise([0, *accumulate(len(blocks) for blocks in split_parts(self.costs, self.layout))]))
 
     @cached_property
     def problem(self) -> Problem:
@@ -104,7 +109,8 @@ class Given:
         kinds: tuple[Again, ...] = () if self.layout.recompute == "none" else (self.layout.recompute,)
         graph = GraphMaker(self, self._chain, kinds).graph(self.costs)
         name = f"{self.model.name or self.model.family} on {self.hardware.cluster.name}"
-        return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), preset=DEFAULT)
+        choices = Choices(schedules=frozenset({self.schedule}))
+        return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), choices, preset=DEFAULT)
 
     @cached_property
     def plan(self) -> Plan:
@@ -114,13 +120,15 @@ class Given:
         ranks = self.problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
         sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
         stages = []
-        for at, (first, end) in enumerate(pairwise(self.ends)):
-            kind, count = self._again(at, layers[first:end])
-            ids = tuple(layer.id for layer in layers[first:end])
+        for at in range(layout.stages):
+            own = tuple(layer for first, end in self.parts[at :: layout.stages] for layer in layers[first:end])
+            kind, count = self._again(at, own)
             start = at * variant.width * layout.data
+            ids = tuple(layer.id for layer in own)
             stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
         chosen = self.hardware.cluster.technologies
-        return Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
+        made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
+        return replace(made, schedule=self.schedule, chunks=layout.virtual)
 
     def _again(self, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
         """Return what a stage recomputes, and how many layers do; None for all that can."""

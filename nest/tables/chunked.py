@@ -62,6 +62,62 @@ class ChunkedBand(GroupedBand):
         found: Ints = values[self.first].sum(axis=0)
         return found
 
+    def by_chunk(self, values: Ints) -> Ints:
+        """Return the sum of a value of layers in each chunk: a row for each chunk, a column for each stage."""
+        ends = self.tables.by_cut(values)
+        found: Ints = ends[self.end] - ends[self.first]
+        return found
+
+    @cached_property
+    def passes(self) -> tuple[Ints, Ints]:
+        """Ticks of both passes of each chunk, apart from transfers, sharding and recomputation."""
+        return self.by_chunk(self.tables.forward), self.by_chunk(self.tables.work - self.tables.forward)
+
+    def shown(self, way: ShardedWay) -> tuple[Ints, Ints]:
+        """Return the ticks that a way to shard adds to both passes of each chunk, recomputation apart.
+
+        What is left of exchanges behind a whole stage its chunks share as equally as ticks allow.
+        """
+        if way.option.zero == 2:
+            own, chunk, count = self.own(way), np.arange(len(self.first))[:, None], len(self.first)
+            behind: Ints = own * (chunk + 1) // count - own * chunk // count
+            return np.zeros_like(behind), behind
+        return self.by_chunk(way.early) + way.ahead[self.first], self.by_chunk(way.extra - way.early)
+
+    def crossings(self, levels: Ints) -> tuple[Ints, Ints]:
+        """Return the ticks of the transfers in both passes of each chunk.
+
+        Of replicas that which takes the longest counts, of several the one whose forward passes do, and of these the
+        one whose neighbours are the furthest away, first those before it.
+
+        Parameters
+        ----------
+        levels
+            As for `transfers`.
+        """
+        rows = sorted({tuple(each) for each in levels.tolist()})
+        known = [self._crossing(row) for row in rows]
+        found = np.zeros((2, *self.first.shape), dtype=np.int64)
+        for at in range(self.stages):
+            keys = [
+                (int(both[:, :, at].sum()), int(both[0, :, at].sum()), row[at - 1], row[at])
+                for row, both in zip(rows, known, strict=True)
+            ]
+            found[:, :, at] = known[keys.index(max(keys))][:, :, at]
+        return found[0], found[1]
+
+    def _crossing(self, row: tuple[int, ...]) -> Ints:
+        """Return the same of one replica: by pass, chunk and stage."""
+        found = np.zeros((2, self.first.size), dtype=np.int64)
+        for boundary, cut in enumerate(self._ends[1:-1].tolist()):
+            level = row[boundary % self.stages]
+            sent = int(self.tables.sends(level)[cut])
+            received = int(self.tables.hops(level)[cut]) - sent
+            found[:, boundary] += sent, received
+            found[:, boundary + 1] += received, sent
+        by_chunk: Ints = found.reshape(2, *self.first.shape)
+        return by_chunk
+
     def transfers(self, levels: Ints) -> Ints:
         """Ticks of the transfers of each stage, in the slowest replica.
 
@@ -91,26 +147,39 @@ class ChunkedBand(GroupedBand):
 
     def cheapest(self, way: ShardedWay, at: int) -> Again | None:
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
-        room, best = int(self.rooms(way.option)[at]), None
+        return min(self.again(way, at), key=lambda each: each.ticks, default=None)
+
+    def again(self, way: ShardedWay, at: int) -> list[Again]:
+        """Return what a stage may compute again so that it fits, of each kind the least; nothing if it can."""
+        room, found = int(self.rooms(way.option)[at]), list[Again]()
         plain = "none" in self.tables.kinds or not any(
             each.able[self.layers_of(at)].any() for each in self.tables.repeating
         )
         if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
-            return Again(0, 0, 0)
+            return [Again(0, 0, 0)]
         for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 else ():
             counts, passing = self._passing(way.option, at, kind)
             fitting = counts[passing <= room]
             if len(fitting):
                 count = int(fitting[0])
-                ticks = self._repeated(way, at, kind, count)
-                best = Again(kind, count, ticks) if best is None or ticks < best.ticks else best
-        return best
+                found.append(Again(kind, count, int(self._repeated(way, at, kind)[:count].sum())))
+        return found
 
-    def _repeated(self, way: ShardedWay, at: int, kind: int, count: int) -> int:
+    def repeated_by_chunk(self, way: ShardedWay, at: int, again: Again) -> Ints:
+        """Return the ticks of what a stage computes again, for each of its chunks."""
+        found = np.zeros(len(self.first), dtype=np.int64)
+        if again.kind:
+            able = self.tables.repeating[again.kind - 1].able[self.layers_of(at)]
+            chunk = np.repeat(np.arange(len(found)), (self.end - self.first)[:, at])[able][: again.layers]
+            np.add.at(found, chunk, self._repeated(way, at, again.kind)[: again.layers])
+        return found
+
+    def _repeated(self, way: ShardedWay, at: int, kind: int) -> Ints:
+        """Return the ticks of each layer of a stage that can compute again."""
         able, layers = self.tables.repeating[kind - 1].able, self.layers_of(at)
         before = np.concatenate([[0], np.cumsum(able)])
-        each = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
-        return int(each[:count].sum())
+        each: Ints = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
+        return each
 
     def _passing(self, option: Option, at: int, kind: int) -> tuple[Ints, Ints]:
         """Return how many layers of a stage may compute again, and the quanta that microbatches take then at most."""

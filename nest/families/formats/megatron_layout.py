@@ -46,7 +46,7 @@ def _unrolled(piece: str, text: str) -> str:
 
 
 def division_of(keys: Keys, stages: int) -> tuple[tuple[int, ...], int]:
-    """Return the layers of each stage, all chunks together, and the chunks of each.
+    """Return the layers of each stage, and the chunks of each; of a layout with chunks the layers of each part.
 
     Empty and 1 where nothing says otherwise. What does not come out even is noted and left out, as Megatron-LM would
     not start.
@@ -69,7 +69,7 @@ def _of_layout(parts: tuple[str, ...], stages: int, layers: int) -> tuple[tuple[
     held = [part.count("t") for part in parts]
     if sum(held) != layers:
         raise InvalidProblem(LAYOUT, f"{sum(held)} layers", f"the model has {layers}")
-    return tuple(sum(held[stage::stages]) for stage in range(stages)), len(parts) // stages
+    return tuple(held), len(parts) // stages
 
 
 def _counts(keys: Keys, stages: int, layers: int) -> tuple[int, ...]:
