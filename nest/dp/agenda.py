@@ -100,6 +100,7 @@ class Agenda:
         """Enter a choice, for each of its placings with what its stages see."""
         seen = set[object]()
         for prepared in engine.prepare(choice):
+            self.watch.check()
             self.add(max(bound, prepared.least), partial(self._look, prepared, seen))
 
     def _look(self, prepared: Prepared, seen: set[object], bound: int) -> None:
