@@ -177,6 +177,14 @@ class Exchanges:
             slowest = np.maximum(slowest, self.hop_s(level, sizes))
         return slowest * (where.count - 1)
 
+    def sent_over(self, level: int, kind: CollectiveKind, where: Spread, sizes: Floats) -> Ints:
+        """Return the bytes, to the byte, that a group sends over a level or one outside it in collectives (D16)."""
+        if kind == "ring":
+            sent = sizes * ((where.count - 1) * sum(where.hops[level:]))
+        else:
+            sent = self._curves(Kind(kind), where).sent_over(level, sizes)
+        return np.rint(sent).astype(np.int64)
+
     def exposed_s(self, each: Collective, where: Spread) -> float:
         """Return what a collective of a layer takes: what no computation hides, and what it costs the one that does."""
         seconds = float(self.seconds(each.kind, where, np.array([float(each.bytes)]))[0])
@@ -184,7 +192,7 @@ class Exchanges:
 
     def hop_s(self, level: int, sizes: Floats) -> Floats:
         """Return the times of transfers between two devices that a level joins."""
-        return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
+        return self._curves(Kind.POINT_TO_POINT, self.pair(level)).seconds(sizes)
 
     def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> Crossing:
         """Return for how long a stage is busy with so many bytes that cross a boundary of a level, there and back.
@@ -207,22 +215,30 @@ class Exchanges:
         sizes
             Bytes alive on a device of each.
         """
-        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
-        (part, gathered), (other, behind) = map(self._sent, ends, sizes)
-        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
-        hop = self.hop_s(level, np.maximum(part, other) * times)
+        hop = self.hop_s(level, self.transferred(ends, sizes))
+        gathered, behind = map(self._gathered_s, ends, sizes)
         return Crossing(hop, np.maximum(gathered, behind), hop if self.blocking_sends else np.zeros_like(hop))
 
-    def _sent(self, variant: Variant, sizes: Floats) -> tuple[Floats, Floats]:
-        """Return the bytes that each device sends of so many, and what it takes to gather the whole from its parts."""
-        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
-            return sizes, np.zeros_like(sizes)
-        group = self.spread(range(variant.tensor))
-        return sizes / variant.tensor, self.seconds("all-gather", group, sizes)
+    def transferred(self, ends: tuple[Variant, Variant], sizes: tuple[Floats, Floats]) -> Floats:
+        """Return the bytes that each device of the narrower of two stages sends, and receives, at their boundary."""
+        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
+        parts = [size / each.tensor if self.gathers(each) else size for each, size in zip(ends, sizes, strict=True)]
+        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
+        return np.maximum(*parts) * times
+
+    def gathers(self, variant: Variant) -> bool:
+        """Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather the whole."""
+        return self.splits_transfers and variant.tensor > 1 and not variant.sequence
+
+    def _gathered_s(self, variant: Variant, sizes: Floats) -> Floats:
+        """Return what it takes to gather so many bytes from the parts that tensor ranks have, where they do."""
+        if not self.gathers(variant):
+            return np.zeros_like(sizes)
+        return self.seconds("all-gather", self.spread(range(variant.tensor)), sizes)
 
     def ends_s(self, level: int, sizes: Floats) -> Floats:
         """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""
-        return self._curves(Kind.ALL_REDUCE, self._pair(level)).seconds(sizes)
+        return self._curves(Kind.ALL_REDUCE, self.pair(level)).seconds(sizes)
 
     def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
         key = kind, where
@@ -230,7 +246,8 @@ class Exchanges:
             self._known[key] = alpha_beta.collective(self.network, kind, where)
         return self._known[key]
 
-    def _pair(self, level: int) -> Spread:
+    def pair(self, level: int) -> Spread:
+        """Return how two devices are spread that a level joins."""
         levels = range(len(self.cluster.levels))
         parts, hops = (tuple(high if at == level else low for at in levels) for low, high in ((1, 2), (0, 2)))
         ones = tuple(1 if at <= level else 2 for at in levels)

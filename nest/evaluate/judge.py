@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 from nest.constraints import Filters, Outer, Whole
@@ -10,6 +11,7 @@ from nest.cost.scale import Scale, scale_of
 from nest.cost.schedule import iteration, summed
 from nest.cost.schedules import Schedule
 from nest.errors import InvalidPlan
+from nest.evaluate.crossing import crossing
 from nest.evaluate.grouped import grouped_figures
 from nest.evaluate.levelled import levelled_figures
 from nest.evaluate.played import chunk_times, stage_times
@@ -80,6 +82,8 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
         if plan.uneven:
             Filters(problem).require_limits("stages")
         whole = _whole(problem, plan, scale, figures, (objective, sync))
+        if Filters(problem).crossed:
+            whole = replace(whole, crossing=crossing(problem, plan, scale))
         memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
         violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
     return Evaluation(scale, objective, figures, tuple(violations))

@@ -124,12 +124,13 @@ class Walk:
         key = variant, collective, int(self.places(np.array(block), variant.width))
         if key not in self._inside:
             starts = key[2] + axis_starts(variant, collective.axis)
-            groups = {self._group(variant, collective.axis, int(start)) for start in starts}
+            groups = {self.group(variant, collective.axis, int(start)) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
             self._inside[key] = self.scale.time.ticks(slowest)
         return self._inside[key]
 
-    def _group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+    def group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+        """Return how the group of an axis inside a block is spread whose first device is given."""
         key = variant, axis, start % self.problem.cluster.period
         if key not in self._groups:
             step, count = axis_group(variant, axis)
@@ -144,15 +145,19 @@ class Walk:
         together
             Neighbouring replicas that share the weights between them.
         """
+        return Groups(*map(frozenset, self.all_groups(at, together, expert=expert)))
+
+    def all_groups(self, at: int, together: int, *, expert: bool) -> tuple[list[Spread], list[Spread]]:
+        """Return it for each group: those that share a weight between them, and those that have the same share."""
         variant = self.variants[at]
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
-        within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
+        within = [self._holder(variant, expert, row + offset) for row in blocks for offset in offsets]
         apart_from = blocks.T if len(blocks) > 1 else ()
-        across = {self._alone(variant, column + device) for column in apart_from for device in range(variant.width)}
-        return Groups(frozenset(within), frozenset(across))
+        across = [self._alone(variant, column + device) for column in apart_from for device in range(variant.width)]
+        return within, across
 
     def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
         key = variant, (int(expert), *self._within_period(blocks))

@@ -7,6 +7,7 @@ times follow from the places of all members of a group; `Tables` are those of al
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.chunked import ChunkedBand
+from nest.tables.crossing import Crossing
 from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.levelled import Band, VariantTables
@@ -20,6 +21,7 @@ __all__ = [
     "BranchedBand",
     "BranchedTables",
     "ChunkedBand",
+    "Crossing",
     "Ends",
     "GroupedBand",
     "GroupedTables",
