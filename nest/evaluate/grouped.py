@@ -97,6 +97,7 @@ class _Stage:
 
     @property
     def variant(self) -> Variant:
+        """Its variant, whose tensor width may be its own."""
         return self.walk.variants[self.at]
 
     @cached_property
@@ -111,6 +112,7 @@ class _Stage:
 
     @cached_property
     def zero(self) -> int:
+        """The ZeRO type whose exchanges the stage makes for each microbatch."""
         problem, stages = self.walk.problem, self.walk.plan.stages
         return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
@@ -121,6 +123,7 @@ class _Stage:
 
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:
+        """What each of its layers computes again."""
         return self.walk.plan.stages[self.at].repeats(self.layers)
 
     @cached_property
