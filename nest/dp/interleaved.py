@@ -22,9 +22,8 @@ from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
-from nest.presets import Arrangement
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again
+from nest.tables.chunked import Again, levels_around
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -101,11 +100,6 @@ class InterleavedBounds(SumBounds):
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
 
 
-def _shape(choice: SumChoice) -> tuple[int, int, Arrangement]:
-    """Return what placings are asked for by."""
-    return choice.stages, choice.replicas, choice.arrangement
-
-
 class Sharded(NamedTuple):
     """A way to shard, the ticks that it adds to the loads of stages, and what they do once per iteration then."""
 
@@ -138,7 +132,7 @@ class InterleavedSearch(SumSearch):
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks that side constraints admit."""
         tables = self.tables
-        for placing in filter(partial(self._admits, choice), tables.placings(*_shape(choice))):
+        for placing in filter(partial(self._admits, choice), self.placings(choice)):
             yield InterleavedChoice(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
 
     def _admits(self, choice: SumChoice, placing: Placing) -> bool:
@@ -252,13 +246,9 @@ class InterleavedChoice(Prepared):
 
     @cached_property
     def levels(self) -> Ints:
-        """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
-        placing, problem = self.placing, self.engine.tables.problem
-        counted = self.choice.replicas if problem.preset.all_replicas else 1
-        first = np.array(placing.starts(self.choice.stages), dtype=np.int64)
-        starts = placing.line.devices(first[:, None] + placing.stride * np.arange(counted, dtype=np.int64))
-        levels: Ints = problem.cluster.spans(starts, np.roll(starts, -1, axis=0)).T
-        return levels
+        """The levels between each stage and the next, of the last and the first: a row for each replica."""
+        choice = self.choice
+        return levels_around(self.engine.tables, choice.stages, choice.replicas, self.placing)
 
 
 def interleaved_plan(prepared: InterleavedChoice, chosen: list[ChunkWay]) -> Plan:

@@ -12,7 +12,7 @@ REMEDY = "use the dynamic program"
 
 KNOWN = frozenset(
     {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
-    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules"}
+    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules", "chunks"}
 )
 """Choices that the programme takes into account."""
 
@@ -33,14 +33,12 @@ def require_scope(problem: Problem) -> None:
     if not (sums(preset) or levelled(preset)):
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, REMEDY)
-    if problem.choices.stage_tensor is not None:
-        what = "the programme covers stages of one tensor width"
-        raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
+    for name in problem.choices.uneven:
+        what = "the programme covers stages of one width"
+        raise OutOfScope(f"choices.{name}", what, "take the dynamic program: backend 'auto' or 'dp'")
     if problem.cluster.classes:
         what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
         raise OutOfScope("cluster.classes", what, REMEDY)
-    if "interleaved" in problem.choices.schedules:
-        raise OutOfScope("choices.schedules", "the programme covers stages without chunks", REMEDY)
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

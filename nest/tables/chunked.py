@@ -10,6 +10,7 @@ import numpy as np
 
 from nest.cost.schedules import Schedule
 from nest.pipeline import Flight, flights
+from nest.places import Placing
 from nest.tables.banded import GroupedBand
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Option
@@ -23,6 +24,23 @@ class Again(NamedTuple):
     kind: int
     layers: int
     ticks: int
+
+
+def levels_around(tables: GroupedTables, stages: int, replicas: int, placing: Placing) -> Ints:
+    """Return the levels between each stage and the next, of the last and the first: a row for each replica that counts.
+
+    Parameters
+    ----------
+    stages, replicas
+        How many there are.
+    placing
+        Where they stand.
+    """
+    counted = replicas if tables.problem.preset.all_replicas else 1
+    first = np.array(placing.starts(stages), dtype=np.int64)
+    starts = placing.line.devices(first + placing.stride * np.arange(counted, dtype=np.int64)[:, None])
+    levels: Ints = tables.problem.cluster.spans(starts, np.roll(starts, -1, axis=1))
+    return levels
 
 
 class ChunkedBand(GroupedBand):
@@ -124,7 +142,7 @@ class ChunkedBand(GroupedBand):
         Parameters
         ----------
         levels
-            Between each stage and the next, of the last and the first: a row for each replica.
+            As `levels_around` has them.
         """
         found = np.zeros(self.stages, dtype=np.int64)
         for row in {tuple(each) for each in levels.tolist()}:
@@ -149,20 +167,25 @@ class ChunkedBand(GroupedBand):
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
         return min(self.again(way, at), key=lambda each: each.ticks, default=None)
 
-    def again(self, way: ShardedWay, at: int) -> list[Again]:
-        """Return what a stage may compute again so that it fits, of each kind the least; nothing if it can."""
+    def again(self, way: ShardedWay, at: int, *, every: bool = False) -> list[Again]:
+        """Return what a stage may compute again so that it fits, of each kind the least; nothing if it can.
+
+        Parameters
+        ----------
+        every
+            Return everything that it may.
+        """
         room, found = int(self.rooms(way.option)[at]), list[Again]()
         plain = "none" in self.tables.kinds or not any(
             each.able[self.layers_of(at)].any() for each in self.tables.repeating
         )
         if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
-            return [Again(0, 0, 0)]
-        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 else ():
+            found.append(Again(0, 0, 0))
+        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 and (every or not found) else ():
             counts, passing = self._passing(way.option, at, kind)
-            fitting = counts[passing <= room]
-            if len(fitting):
-                count = int(fitting[0])
-                found.append(Again(kind, count, int(self._repeated(way, at, kind)[:count].sum())))
+            fitting = counts[passing <= room][: None if every else 1]
+            ticks = self._repeated(way, at, kind)
+            found += [Again(kind, count, int(ticks[:count].sum())) for count in fitting.tolist()]
         return found
 
     def repeated_by_chunk(self, way: ShardedWay, at: int, again: Again) -> Ints:
