@@ -97,15 +97,9 @@ class GroupedStage:
     at: int
 
     @property
-<<<<<<< HEAD
-    def variant(self) -> Variant:
-        """Its variant, whose tensor width may be its own."""
-        return self.walk.variants[self.at]
-=======
     def form(self) -> Form:
         """What it is of."""
         return self.walk.forms[self.at]
->>>>>>> main
 
     @cached_property
     def classes(self) -> frozenset[str]:
@@ -120,11 +114,7 @@ class GroupedStage:
 
     @cached_property
     def zero(self) -> int:
-<<<<<<< HEAD
-        """The ZeRO type whose exchanges the stage makes for each microbatch."""
-=======
         """Its ZeRO type, by what is exchanged."""
->>>>>>> main
         problem, stages = self.walk.problem, self.walk.plan.stages
         return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
