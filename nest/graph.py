@@ -124,6 +124,23 @@ class Layer:
     tied_bytes: Number = 0
     weight_share: float | None = None
 
+    def named(self, name: LayerId) -> Layer:
+        """Return a layer of another name that is the same else."""
+        return Layer(
+            name,
+            self.forward_s,
+            self.backward_s,
+            self.parameter_bytes,
+            self.activation_bytes,
+            self.kind,
+            self.expert_parameter_bytes,
+            self.working_bytes,
+            self.collectives,
+            self.recomputed,
+            self.tied_bytes,
+            self.weight_share,
+        )
+
     def again(self, kind: str) -> Recomputed | None:
         """Return the figures of a kind of recomputation, None where the layer keeps all under it."""
         return next((each for each in self.recomputed if each.kind == kind), None)
@@ -355,6 +372,7 @@ class LayerGraph:
 
 
 def _check_figures(layers: Iterable[Layer]) -> None:
+    known: set[tuple[int, int]] = set()
     for layer in {id(layer): layer for layer in layers}.values():
         if not (
             0 <= layer.forward_s < inf
@@ -366,9 +384,12 @@ def _check_figures(layers: Iterable[Layer]) -> None:
             and 0 <= (layer.weight_share or 0) <= 1
         ):
             raise _bad_figure(layer)
-        _check_collectives(layer, layer.collectives, ("forward", "backward"))
-        for each in layer.recomputed:
-            _check_recomputed(layer, each)
+        exchanging = id(layer.collectives), id(layer.recomputed)
+        if exchanging not in known:  # layers that are alike share these objects
+            known.add(exchanging)
+            _check_collectives(layer, layer.collectives, ("forward", "backward"))
+            for each in layer.recomputed:
+                _check_recomputed(layer, each)
 
 
 def _sizes(layer: Layer) -> tuple[object, ...]:

@@ -90,6 +90,10 @@ class Turn(NamedTuple):
     most_sync: int
 
 
+MOST_ADDED = 2**21
+"""Figures of stages that are kept for reuse, of each of two kinds."""
+
+
 class Way(NamedTuple):
     """How a stage shards, and what how many layers recompute: a place in `GroupedTables.repeating` from 1, or 0."""
 
@@ -158,6 +162,13 @@ class Bands:
         return self._made[ends]
 
 
+class Added(NamedTuple):
+    """What a way to shard adds to each stage: ticks of its load, recomputation apart, and once per iteration."""
+
+    own: Ints
+    waits: Ints
+
+
 class _Kept:
     """Stages that hold the same ends of the model: their tables, and what is known of ways to shard them."""
 
@@ -165,6 +176,16 @@ class _Kept:
         self.band, self.masks, self.cuts = band, masks, cuts_of(band)
         self.sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
         self.undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
+        self._most = max(MOST_ADDED // max(band.valid.size, 1), 1)
+        self._added: dict[ShardedWay, Added] = {}
+
+    def added(self, way: ShardedWay, band: GroupedBand) -> Added:
+        """Return what one of the ways adds; some are kept, as it does not depend on microbatches in flight."""
+        if way not in self._added:
+            if len(self._added) >= self._most:
+                self._added.clear()
+            self._added[way] = Added(band.own(way), band.waits(way))
+        return self._added[way]
 
 
 class SumRows:
@@ -227,9 +248,11 @@ class SumRows:
         shape = band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        ends = band.ends(step.site.ends)
+        ends, kept = band.ends(step.site.ends), self._of(step.holds)
         for at, each in enumerate(self.ways(step.site, step.holds)):
-            _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
+            if found.load.max(where=allowed, initial=0) >= int(each.least.min()):
+                turn = Turn(band, step.flying, ends, allowed, self.most_sync)
+                _consider(found, turn, at, (each, kept.added(each, band)))
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
@@ -266,9 +289,10 @@ class SumRows:
         """Return how long stages in one place synchronise at least, whatever their loads."""
         band = self.band(step)
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
+        kept = self._of(step.holds)
         for each in self.ways(step.site, step.holds):
             fits = band.least_need(each.option, step.flying)
-            np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
+            np.minimum(sync, kept.added(each, band).waits + ends, out=sync, where=fits)
         return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
@@ -326,12 +350,10 @@ class SumRows:
         return self._of(self.steps[position - 1].holds).cuts
 
 
-def _consider(found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
+def _consider(found: StageTables, turn: Turn, at: int, sharded: tuple[ShardedWay, Added]) -> None:
     """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-    band, flying, ends, allowed, most_sync = turn
-    if found.load.max(where=allowed, initial=0) < int(way.least.min()):
-        return
-    own, waits = band.own(way), band.waits(way) + ends
+    (band, flying, ends, allowed, most_sync), (way, (own, waits)) = turn, sharded
+    waits = waits + ends
     may = allowed & (waits <= most_sync)
     may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
     if not may.any():
