@@ -103,7 +103,7 @@ def test_from_a_module_to_a_proven_plan(factories: Path, capsys: pytest.CaptureF
     asked = ["solve", "--model", str(path), "--cluster", "dgx-h100:8", "--global-batch", "8", "--json"]
     assert run(asked) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "optimal"
-    values = {"recompute": ["none"], "schedule": ["zb-h1"], "sequence_parallel": [], "chunks": ["2"]}
+    values = {"recompute": ["none"], "schedule": ["1f1b"], "sequence_parallel": [], "chunks": ["2"]}
     for pin in PINS:  # each is an option of a captured module, too
         more = ["--schedule", "interleaved"] if pin == "chunks" else []
         code = run([*asked, *more, f"--{pin.replace('_', '-')}", *values.get(pin, ["1"])])
