@@ -18,6 +18,7 @@ from nest.cost import alpha_beta
 from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
+from nest.forms import Form
 from nest.graph import Axis, Collective, CollectiveKind
 from nest.problem import HELD, Problem, Training, Variant
 from nest.units import Floats, Ints
@@ -87,26 +88,30 @@ def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
     }[axis]
 
 
-def axis_starts(variant: Variant, axis: Axis) -> Ints:
+def axis_starts(form: Form, axis: Axis) -> Ints:
     """Return the first devices of all groups of an axis inside a block that starts at device 0."""
-    step, count = axis_group(variant, axis)
-    places = np.arange(variant.width, dtype=np.int64)
+    step, count = axis_group(form.variant, axis)
+    places = np.arange(form.computing, dtype=np.int64)
     starts: Ints = places[places // step % count == 0]
     return starts
 
 
-def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
+def copies_of(form: Form, blocks: Ints, *, expert: bool) -> Ints:
     """Return the devices that hold copies of what the first device of a block holds.
 
     Parameters
     ----------
+    form
+        Of the stage: what is sharded inside it is held by the devices for that as well.
     blocks
         First devices of the same stage in all replicas.
     expert
         Whether it is an expert's weights, of which every expert rank has its own.
     """
+    variant = form.variant
     ranks = variant.context * (1 if expert else variant.expert)
-    return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
+    parts = blocks[:, None] + variant.width * np.arange(form.inside, dtype=np.int64)
+    return np.sort((parts[..., None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
 class Crossing(NamedTuple):
@@ -165,7 +170,7 @@ class Exchanges:
         key = first, stride, replicas, ranks, variant.tensor if ranks > 1 else 1
         if key not in self._holders:
             blocks = first + stride * np.arange(replicas, dtype=np.int64)
-            self._holders[key] = self.spread(copies_of(variant, blocks, expert=expert))
+            self._holders[key] = self.spread(copies_of(Form(variant), blocks, expert=expert))
         return self._holders[key]
 
     def seconds(self, kind: CollectiveKind, where: Spread, sizes: Floats) -> Floats:
@@ -205,8 +210,10 @@ class Exchanges:
     def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> Crossing:
         """Return the same between stages of two tensor widths, whose tensors are laid out anew (D10).
 
-        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts
-        of their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it.
+        Each device of the stage with fewer tensor ranks deals with as many of the other one as that has more. Where
+        ranks have parts of their own, or transfers are split, it sends each of them a part of what it has; else each of
+        them all of it. Between stages whose devices share the sequences of a microbatch otherwise, a device sends and
+        receives what is alive on it, in whatever parts.
 
         Parameters
         ----------
@@ -220,11 +227,12 @@ class Exchanges:
         return Crossing(hop, np.maximum(gathered, behind), hop if self.blocking_sends else np.zeros_like(hop))
 
     def transferred(self, ends: tuple[Variant, Variant], sizes: tuple[Floats, Floats]) -> Floats:
-        """Return the bytes that each device of the narrower of two stages sends, and receives, at their boundary."""
-        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
+        """Return the bytes that each device sends, and receives, at a boundary, at the end with the fewer devices."""
+        here, there = ends
         parts = [size / each.tensor if self.gathers(each) else size for each, size in zip(ends, sizes, strict=True)]
-        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
-        return np.maximum(*parts) * times
+        copied = not (max(ends, key=lambda variant: variant.tensor).sequence or self.splits_transfers)
+        ways = (-(-there.tensor // here.tensor), -(-here.tensor // there.tensor)) if copied else (1, 1)
+        return np.maximum(parts[0] * ways[0], parts[1] * ways[1])
 
     def gathers(self, variant: Variant) -> bool:
         """Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather the whole."""

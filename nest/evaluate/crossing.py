@@ -64,14 +64,15 @@ class _Crossing:
     def _boundary(self, boundary: int) -> int:
         """Return what a microbatch sends over a boundary, both ways, and to gather its parts at either end."""
         walk, ends = self.walk, self.walk.ends(boundary)
-        variants = walk.variants[ends[0]], walk.variants[ends[1]]
+        forms = walk.forms[ends[0]], walk.forms[ends[1]]
+        variants = forms[0].variant, forms[1].variant
         sizes = [np.array([walk.alive(boundary, at)]) for at in ends]
         each = int(np.rint(self.exchanges.transferred(variants, (sizes[0], sizes[1])))[0])
         total = 2 * each * int((walk.levels(boundary) >= self.level).sum())
-        for variant, size in zip(variants, sizes, strict=True):
-            if self.exchanges.gathers(variant):
-                groups = walk.plan.replicas * variant.width // variant.tensor
-                total += groups * self._sent("all-gather", self._tensor(variant), float(size[0]))
+        for form, size in zip(forms, sizes, strict=True):
+            if self.exchanges.gathers(form.variant):
+                groups = walk.plan.replicas * form.computing // form.variant.tensor
+                total += groups * self._sent("all-gather", self._tensor(form.variant), float(size[0]))
         return total
 
     def _tensor(self, variant: Variant) -> Spread:
@@ -83,14 +84,15 @@ class _Crossing:
         for layer, again in zip(stage.layers, stage.again, strict=True):
             collectives.update(layer.collectives)
             collectives.update(again.collectives if again else ())
-        places = Counter(walk.places(walk.blocks(stage.at), stage.variant.width).tolist())
+        form = stage.form
+        places = Counter(walk.places(walk.blocks(stage.at), form.width).tolist())
         total = 0
         for each, times in collectives.items():
-            starts = axis_starts(stage.variant, each.axis).tolist()
+            starts = axis_starts(form, each.axis).tolist()
             groups = Counter[Spread]()
             for place, blocks in places.items():
                 for start in starts:
-                    groups[walk.group(stage.variant, each.axis, place + start)] += blocks
+                    groups[walk.group(form.variant, each.axis, place + start)] += blocks
             total += times * self._of_groups(each.kind, groups, float(each.bytes))
         return total
 
@@ -116,8 +118,8 @@ class _Crossing:
 
     def _across(self, stage: GroupedStage) -> int:
         """Return what those send that have the same share in different groups, to sum its gradients."""
-        total, degrees = 0, self.walk.problem.copy_ranks(stage.variant, stage.together)
-        for weights, degree, expert in zip(stage.held, degrees, (False, True), strict=True):
+        total = 0
+        for weights, degree, expert in zip(stage.held, stage.degrees, (False, True), strict=True):
             groups = self.walk.all_groups(stage.at, stage.together, expert=expert)[1]
             shard = self.walk.bytes(weights) * stage.times_sent("gradients") / degree
             total += self._of_groups("all-reduce", Counter(groups), shard)
@@ -132,7 +134,7 @@ class _Crossing:
         size, total = walk.bytes(tied) * stage.times_sent("gradients"), 0
         for level in walk.problem.cluster.spans(walk.blocks(0), walk.blocks(last)).tolist():
             pair = self.exchanges.pair(level)
-            total += stage.variant.width * self._sent("all-reduce", pair, size)
+            total += stage.form.width * self._sent("all-reduce", pair, size)
         return total
 
     def _of_groups(self, kind: CollectiveKind, groups: Counter[Spread], size: float) -> int:

@@ -29,10 +29,11 @@ from nest.cost.schedules import Schedule
 from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.evaluate.walk import Groups, Walk
+from nest.forms import Form
 from nest.graph import CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.pipeline import StageTimes, flights, shared
 from nest.plan import Plan
-from nest.problem import Problem, Variant, exchanging_type
+from nest.problem import Problem, exchanging_type
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
@@ -96,9 +97,9 @@ class GroupedStage:
     at: int
 
     @property
-    def variant(self) -> Variant:
-        """Of the stage."""
-        return self.walk.variants[self.at]
+    def form(self) -> Form:
+        """What it is of."""
+        return self.walk.forms[self.at]
 
     @cached_property
     def classes(self) -> frozenset[str]:
@@ -138,7 +139,7 @@ class GroupedStage:
         before, behind = map(_together, self._crossings)
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
-        places = self.walk.places(blocks, self.variant.width).tolist()
+        places = self.walk.places(blocks, self.form.width).tolist()
         passes = {place: self._passes(place) for place in set(places)}
         rows = [
             (
@@ -220,7 +221,7 @@ class GroupedStage:
         """Return a pass of one layer in a block, without what it repeats."""
         layer = self.layers[at]
         own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
-        return own + sum(self.walk.inside(each, self.variant, block) for each in layer.collectives if each.when == when)
+        return own + sum(self.walk.inside(each, self.form, block) for each in layer.collectives if each.when == when)
 
     def _again(self, at: int, block: int) -> int:
         """Return what one layer repeats in a block."""
@@ -228,7 +229,7 @@ class GroupedStage:
         if again is None:
             return 0
         return self.walk.ticks([again.repeated_s]) + sum(
-            self.walk.inside(each, self.variant, block) for each in again.collectives
+            self.walk.inside(each, self.form, block) for each in again.collectives
         )
 
     def _shown(self) -> Shown:
@@ -288,7 +289,7 @@ class GroupedStage:
     @property
     def _stepped_on(self) -> int:
         """Quanta of weights whose state a device holds."""
-        parts = zip(self.held, self._degrees, strict=True)
+        parts = zip(self.held, self.degrees, strict=True)
         return sum(stepped_on(weights, self.zero, ranks) for weights, ranks in parts)
 
     @property
@@ -341,7 +342,7 @@ class GroupedStage:
     def _across(self) -> int:
         """Return what the groups that each share the weights between them take to sum their shares of the gradients."""
         total = 0
-        for weights, groups, degree in zip(self.held, self._groups, self._degrees, strict=True):
+        for weights, groups, degree in zip(self.held, self._groups, self.degrees, strict=True):
             if groups.across:
                 shard = self.walk.bytes(weights) * self.times_sent("gradients") / degree
                 total += self._slowest("all-reduce", groups.across, shard, self.walk.problem.preset.sync_factor)
@@ -364,16 +365,17 @@ class GroupedStage:
         return tuple(found)  # type: ignore[return-value]
 
     @property
-    def _degrees(self) -> tuple[int, int]:
+    def degrees(self) -> tuple[int, int]:
         """Over how many ranks dense weights are spread, and an expert's."""
-        return self.walk.problem.copy_ranks(self.variant, self.together)
+        dense, expert = self.walk.problem.copy_ranks(self.form.variant, self.together)
+        return dense * self.form.inside, expert * self.form.inside
 
     def _memory(self) -> tuple[int, int]:
         """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)
-            for weights, ranks in zip(self.held, self._degrees, strict=True)
+            for weights, ranks in zip(self.held, self.degrees, strict=True)
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
         held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
@@ -398,7 +400,7 @@ class GroupedStage:
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""
-        spread = [self.zero if ranks > 1 else 0 for ranks in self._degrees]
+        spread = [self.zero if ranks > 1 else 0 for ranks in self.degrees]
         whole = sum(
             whole_for_a_moment(weights, self.walk.copies, zero)
             for weights, zero in zip(self.weights([layer]), spread, strict=True)

@@ -10,6 +10,7 @@ from nest.tables.chunked import ChunkedBand
 from nest.tables.crossing import Crossing
 from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
+from nest.tables.inside import InsideTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
 from nest.tables.uneven import UnevenTables
@@ -25,6 +26,7 @@ __all__ = [
     "Ends",
     "GroupedBand",
     "GroupedTables",
+    "InsideTables",
     "Tables",
     "TooManyStages",
     "UnevenTables",

@@ -14,6 +14,7 @@ import numpy as np
 
 from nest.cost.exchanges import EACH_MICROBATCH, GATHERS, Exchange, axis_group, copies_of, sums
 from nest.cost.groups import Spread
+from nest.forms import Form
 from nest.graph import Collective, CollectiveKind
 from nest.places import Placing
 from nest.tables.banded import GroupedBand
@@ -201,7 +202,7 @@ class Crossing:
         found = Counter[Spread]()
         for first, times in self._alike(holders, firsts):
             blocks = holders.line.devices(first + apart)
-            found[self.exchanges.spread(copies_of(variant, blocks, expert=expert))] += times
+            found[self.exchanges.spread(copies_of(Form(variant), blocks, expert=expert))] += times
         return found
 
     def _across(self, holders: Holders, together: int) -> Counter[Spread]:
