@@ -59,13 +59,10 @@ def _chunked(problem: Problem) -> Iterator[Plan]:
 def _uneven(problem: Problem) -> Iterator[Plan]:
     yield from oracle.plans(problem)
     for shape in oracle_uneven.shapes(problem):
-        layers = len(problem.graphs[shape.variants[0]])
-        for inner in combinations(range(1, layers), len(shape.variants) - 1):
+        layers = len(problem.graphs[shape.pieces[0].variant])
+        for inner in combinations(range(1, layers), len(shape.pieces) - 1):
             cuts = list(pairwise([0, *inner, layers]))
-            ways = [
-                list(oracle.inners(problem, oracle_uneven._outer(shape, variant), run))
-                for variant, run in zip(shape.variants, cuts, strict=True)
-            ]
+            ways = [list(oracle_uneven.inners(problem, shape, at, run)) for at, run in enumerate(cuts)]
             yield from (oracle_uneven.plan_of(problem, shape, cuts, list(picked)) for picked in product(*ways))
 
 

@@ -68,7 +68,7 @@ class Filters:
             raise InvalidProblem("constraints", what, "leave it out, or give a model without branches")
 
     def require_limits(self, where: str) -> None:
-        """Raise `OutOfScope`, naming the key ``where``, if a constraint looks at layers, or at more than devices and memory."""
+        """Raise `OutOfScope`, naming the key ``where``, if a constraint looks at more than devices and memory."""
         limits = ("device_limit", "memory_limit")
         looking = [each for each in self.local if any(overrides(each, hook) for hook in HOOKS if hook not in limits)]
         coupling = (each for each in self.coupling if each.looks_at_layers)

@@ -14,7 +14,7 @@ import numpy as np
 from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_sent import Marks, StageBytes
-from nest.tables import GroupedBand, GroupedTables, band_of
+from nest.tables import Ends, GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
@@ -54,18 +54,19 @@ class Ways(NamedTuple):
         return Ways(*(column[chosen] for column in self))
 
     @classmethod
-    def together(cls, parts: list[Ways]) -> Ways:
-        """Return the stages of all parts."""
-        none = np.zeros((0, 0), dtype=np.int64)
-        every = parts or [cls._make([*[none.ravel()] * (len(cls._fields) - 1), none])]
+    def together(cls, parts: list[Ways], columns: int = 0) -> Ways:
+        """Return the stages of all parts; with so many columns of bytes where there is none."""
+        none = np.zeros((0, columns), dtype=np.int64)
+        every = parts or [cls._make([*[none[:, :0].ravel()] * (len(cls._fields) - 1), none])]
         return cls._make(np.concatenate(columns) for columns in zip(*every, strict=True))
 
 
 class _Sight(NamedTuple):
-    """What a stage sees of its outer choice: the network, microbatches in flight, and levels that its bytes cross."""
+    """What a stage sees of its outer choice: the network, microbatches in flight, ends, and levels that bytes cross."""
 
     seen: Seen
     flying: int
+    ends: Ends
     marks: Marks
 
 
@@ -92,30 +93,36 @@ class StageWays:
 
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
-        self._bands: dict[int, GroupedBand] = {}
-        self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
+        self._bands: dict[tuple[int, Ends], GroupedBand] = {}
+        self._sharded: dict[tuple[int, Ends, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
-        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
-        band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
+        """Return the stages of a choice of a load of at most ``most``, by position from the end.
+
+        Those at the ends of the pipeline are few, and come first: if there is none of them, there is none at all.
+        """
+        tables, depth = self.tables, max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
-        known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
-        found = []
-        for position in range(1, choice.stages + 1):
-            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = _Sight(sites[-position], flying, marks[-position])
+        known, marks, found = dict[_Sight, Ways](), self.bytes.marks(choice), dict[int, Ways]()
+        none = Ways.together([], len(self.bytes.most))
+        for position in sorted(range(1, choice.stages + 1), key=lambda at: 1 < at < choice.stages):
+            flying = tables.flying(choice.replicas, position, choice.stages, choice.schedule)
+            band = self._band(depth, tables.held_ends(position, choice.stages))
+            key = _Sight(sites[-position], flying, band.at, marks[-position])
             if key not in known:
                 known[key] = self._ways(band, key, options, most)
-            found.append(self._placed(choice, position, known[key]))
-        return found
+            found[position] = self._placed(choice, position, known[key])
+            if not len(found[position].first):
+                return [none] * choice.stages
+        return [found[position] for position in range(1, choice.stages + 1)]
 
-    def _band(self, depth: int) -> GroupedBand:
+    def _band(self, depth: int, ends: Ends) -> GroupedBand:
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
-        if rounded not in self._bands:
-            self._bands[rounded] = band_of(self.tables, rounded)
-        return self._bands[rounded]
+        if (rounded, ends) not in self._bands:
+            self._bands[rounded, ends] = band_of(self.tables, rounded, ends)
+        return self._bands[rounded, ends]
 
     def _placed(self, choice: SumChoice, position: int, ways: Ways) -> Ways:
         """Return the stages that a position and side constraints leave: the first and the last have an end each."""
@@ -129,7 +136,9 @@ class StageWays:
         masks = [
             filters.run(choice.variant, run),
             filters.stage(choice.variant, choice.stages, position, run),
-            filters.place(choice.outer, run, Site(position, start, tables.width, choice.placing.stride)),
+            filters.place(
+                choice.outer, run, Site(position, start, tables.width, choice.placing.stride, choice.placing.line)
+            ),
         ]
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
@@ -138,11 +147,12 @@ class StageWays:
         """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
         seen, plain, parts = sight.seen, band.work + band.hops(sight.seen.pairs), list[Ways]()
         for at, option in enumerate(options):
+            may = band.least_need(option, sight.flying) & (plain <= most)
+            if not may.any():  # which is seen before anything is known of exchanges
+                continue
             sharded = self._of(band, seen, option)
             own = plain + sharded.own
-            may = band.valid & (own <= most)
-            if not may.any():
-                continue
+            may &= own <= most
             sent = self.bytes.sent(band, seen, option, sight.marks)
             for added, kind, count in self._repeats(band, sharded.way, sight.flying, may):
                 chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
@@ -150,7 +160,7 @@ class StageWays:
                 columns = own + added, sharded.waits, np.full_like(own, at), kind, count
                 rows = self.bytes.rows(band, sent, chosen, (seen, option, kind, count))
                 parts.append(Ways._make([first, end, *(each[chosen] for each in columns), rows]))
-        found = Ways.together(parts)
+        found = Ways.together(parts, len(self.bytes.most))
         return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
@@ -177,7 +187,7 @@ class StageWays:
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)
-        key = band.depth, shares, option.zero
+        key = band.depth, band.at, shares, option.zero
         if key not in self._sharded:
             way = band.way(option, shares)
             self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))
