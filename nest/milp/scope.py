@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 
+from nest.constraints import Filters
 from nest.errors import OutOfScope
 from nest.presets import Preset
 from nest.problem import Choices, Problem
@@ -12,7 +13,7 @@ REMEDY = "use the dynamic program"
 
 KNOWN = frozenset(
     {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
-    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules"}
+    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules", "chunks"}
 )
 """Choices that the programme takes into account."""
 
@@ -39,8 +40,9 @@ def require_scope(problem: Problem) -> None:
     if problem.cluster.classes:
         what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
         raise OutOfScope("cluster.classes", what, REMEDY)
-    if "interleaved" in problem.choices.schedules:
-        raise OutOfScope("choices.schedules", "the programme covers stages without chunks", REMEDY)
+    if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
+        what = "the programme counts no bytes of stages with chunks"
+        raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:
