@@ -244,9 +244,11 @@ class InterleavedChoice(Prepared):
             return
         slowest = max(min(way.sync for way in each) for each in ways)
         caps = sorted({way.sync for each in ways for way in each if way.sync >= slowest})
-        for cap in caps:
-            chosen = [min(way for way in each if way.sync <= cap) for each in ways]
-            self.offer(self._taken([way.load for way in chosen]) + max(way.sync for way in chosen), chosen)
+        tried = [[min(way for way in each if way.sync <= cap) for each in ways] for cap in caps]
+        self.offer(*min(((self._iteration(chosen), chosen) for chosen in tried), key=lambda each: each[0]))
+
+    def _iteration(self, chosen: list[ChunkWay]) -> int:
+        return self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
 
     def offer(self, taken: int, chosen: list[ChunkWay]) -> None:
         """Offer the plan whose stages choose so to the incumbent."""
