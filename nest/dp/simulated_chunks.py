@@ -161,14 +161,19 @@ class PlayedChunks:
     ----------
     prepared, incumbent
         The choice, and the best plan so far.
+
+    Attributes
+    ----------
+    first, bound
+        Of all its plans: by memory, and by what its stages may choose; `NEVER` if there is none, or none is better.
     """
 
     def __init__(self, prepared: InterleavedChoice, incumbent: Incumbent) -> None:
         self.prepared, self.incumbent, choice = prepared, incumbent, prepared.choice
         self.shape = Shape("interleaved", choice.stages, choice.further + 1, prepared.engine.chunks)
         most = min((incumbent.objective - 1) // self.shape.microbatches, LONGEST - 1)
-        self.ways = played_ways(prepared, most) if self._by_memory() < incumbent.objective else []
-        self.bound = NEVER
+        self.first, self.bound = self._by_memory(), NEVER
+        self.ways = played_ways(prepared, most) if self.first < incumbent.objective else []
         if self.ways:
             sync = max(min(way.sync for way in each) for each in self.ways)
             forward, backward = (
