@@ -105,14 +105,14 @@ def runs() -> list[Run]:
 def row_of(run: Run) -> Row:
     """Solve a run in both ways."""
     problem = problem_of(run).problem
-    (one, one_cpu_s), (own, own_cpu_s) = (_timed(problem.with_choices(stage_tensor=each)) for each in (None, WIDTHS))
+    (one, one_cpu_s), (own, own_cpu_s) = (timed(problem.with_choices(stage_tensor=each)) for each in (None, WIDTHS))
     if one.objective_s is None or own.objective_s is None or own.plan is None:
         raise AssertionError(f"{run.name} has plans")
     proven = one.status is own.status is Status.OPTIMAL
     return Row(run.name, one.objective_s, own.objective_s, shape_of(own.plan), one_cpu_s, own_cpu_s, proven)
 
 
-def _timed(problem: Problem) -> tuple[Result, float]:
+def timed(problem: Problem) -> tuple[Result, float]:
     """Return an answer, and the processor seconds that it took."""
     begin = time.process_time()
     return solve(problem), time.process_time() - begin

@@ -41,6 +41,7 @@ PAGES = ROOT / "docs" / "api"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Problems and plans": (
         "problem",
+        "forms",
         "training",
         "graph",
         "cluster",

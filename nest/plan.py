@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from nest.errors import InvalidPlan
+from nest.forms import Form, Variant
 from nest.graph import Layer, LayerGraph, LayerId, Recomputed
 from nest.line import EVERY, Line
 from nest.presets import Arrangement, ScheduleName
-from nest.problem import Recompute, Variant
+from nest.problem import Recompute
 from nest.units import Ints, Number
 
 ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
@@ -22,11 +23,20 @@ ShardingKind: TypeAlias = Literal["none", "replicas", "stage"]
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """What a stage shards: ZeRO type 0 to 3 over ``degree`` ranks, over its replicas or inside the stage."""
+    """What a stage shards: ZeRO type 0 to 3 over ``degree`` ranks, over its replicas or inside the stage.
+
+    Parameters
+    ----------
+    kind, zero, degree
+        Inside the stage the degree says how many times as many devices it takes.
+    splits_batch
+        Whether these devices share the sequences of a microbatch, too, and do not only hold shards.
+    """
 
     kind: ShardingKind = "none"
     zero: int = 0
     degree: int = 1
+    splits_batch: bool = False
 
     def __post_init__(self) -> None:
         idle = (self.kind == "none", self.zero == 0, self.degree == 1)
@@ -38,6 +48,9 @@ class Sharding:
             )
         if not 0 <= self.zero <= 3 or self.degree < 1:
             raise InvalidPlan("sharding", f"zero {self.zero}, degree {self.degree}", "zero is 0 to 3, degree from 1")
+        if self.splits_batch and self.kind != "stage":
+            what = f"kind {self.kind!r} splits the batch"
+            raise InvalidPlan("sharding", what, "only devices added to a stage do: kind 'stage'")
 
 
 UNSHARDED = Sharding()
@@ -48,9 +61,9 @@ def over_replicas(zero: int, degree: int) -> Sharding:
     return Sharding("replicas", zero, degree) if zero > 0 else UNSHARDED
 
 
-def inside_stage(zero: int, degree: int) -> Sharding:
+def inside_stage(zero: int, degree: int, *, splits_batch: bool = False) -> Sharding:
     """Return sharding of type ``zero`` inside the stage, over ``degree`` groups of its base width."""
-    return Sharding("stage", zero, degree) if degree > 1 else UNSHARDED
+    return Sharding("stage", zero, degree, splits_batch) if degree > 1 else UNSHARDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +106,21 @@ class Stage:
             what = f"{self.recomputed} layers recompute {self.recompute!r}"
             raise InvalidPlan("recomputed", what, "give a number from 1 of layers that recompute, or leave it out")
 
+    @property
+    def inside(self) -> int:
+        """How many times as many devices the stage takes as its widths make: 1 where it is not sharded inside."""
+        return self.sharding.degree if self.sharding.kind == "stage" else 1
+
     def variant(self, variant: Variant) -> Variant:
+        """Return of which variant its figures are in a plan of a variant; a rest of sequences is left out."""
+        own = variant if self.tensor is None else variant.with_tensor(self.tensor)
+        if not self.sharding.splits_batch:
+            return own
+        return replace(own, microbatch=own.microbatch // self.sharding.degree)
+
+    def form(self, variant: Variant) -> Form:
         """Return what the stage is of in a plan of a variant."""
-        return variant if self.tensor is None else variant.with_tensor(self.tensor)
+        return Form(self.variant(variant), self.inside, self.sharding.splits_batch)
 
     def repeats(self, layers: Iterable[Layer]) -> tuple[Recomputed | None, ...]:
         """Return for each of the stage's layers what it recomputes, None for those that keep all."""
@@ -160,14 +185,24 @@ class Plan:
         return tuple(stage.variant(self.variant) for stage in self.stages)
 
     @property
+    def stage_forms(self) -> tuple[Form, ...]:
+        """What each stage is of, and how far it is sharded inside."""
+        return tuple(stage.form(self.variant) for stage in self.stages)
+
+    @property
     def uneven(self) -> bool:
         """Whether tensor widths differ between stages."""
         return len({variant.tensor for variant in self.stage_variants}) > 1
 
+    @property
+    def sharded_inside(self) -> bool:
+        """Whether some stage takes more devices than its widths make."""
+        return any(stage.inside > 1 for stage in self.stages)
+
     def stride(self, at: int) -> int:
         """Return how far apart the replicas of a stage are: side by side where it has a width of its own in that."""
         stage = self.stages[at]
-        beside = self.arrangement == "stage-major" and stage.tensor is not None
+        beside = self.arrangement == "stage-major" and (stage.tensor is not None or stage.inside > 1)
         return stage.devices if beside else self.replica_stride
 
     def starts(self, at: int) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_che
 
 from nest.cluster import Cluster, Technology
 from nest.errors import InvalidProblem
+from nest.forms import Form, Variant
 from nest.graph import LayerGraph
 from nest.presets import PAPER, Preset, ScheduleName
 from nest.training import HELD, OPTIMIZER_COPIES, Copies, Optimizer, Training, exchanging_type
@@ -24,6 +25,7 @@ __all__ = [
     "Allowed",
     "Choices",
     "Copies",
+    "Form",
     "Optimizer",
     "Problem",
     "Recompute",
@@ -42,46 +44,6 @@ Recompute: TypeAlias = Literal["none", "selective", "full"]
 
 RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 """The kinds of recomputation, that which keeps the most first."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Variant:
-    """A way to spread each layer over devices, for which the model gives its costs.
-
-    Parameters
-    ----------
-    tensor, expert, context
-        Widths: devices that share each layer's matrices, its experts, its sequence.
-    sequence
-        Whether the ``tensor`` devices also share the sequence between the matrices.
-    microbatch
-        Sequences of one microbatch on one rank.
-    """
-
-    tensor: int
-    expert: int = 1
-    context: int = 1
-    sequence: bool = False
-    microbatch: int = 1
-
-    def __str__(self) -> str:
-        widths = f"tensor={self.tensor} expert={self.expert} context={self.context}"
-        return f"({widths} sequence={str(self.sequence).lower()} microbatch={self.microbatch})"
-
-    @property
-    def width(self) -> int:
-        """Devices of one stage before sharding."""
-        return self.tensor * self.expert * self.context
-
-    def with_tensor(self, tensor: int) -> Variant:
-        """Return the same variant with another tensor width; a single rank shares no sequence with others."""
-        return replace(self, tensor=tensor, sequence=self.sequence and tensor > 1)
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        """Neighbouring devices within which tensor, context and expert groups lie, above 1 and ascending."""
-        through = (self.tensor, self.tensor * self.context, self.width)
-        return tuple(sorted({unit for unit in through if unit > 1}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +73,11 @@ class Choices:
         Whether ZeRO may spread over groups of replicas, and not over all of them only, where it spreads over replicas.
     stage_tensor
         Tensor widths of which a plan may give each stage its own; None where all stages are as wide as the variant.
+    shard_inside
+        How many times as many devices a plan may give each stage, between which it is sharded; None where none is
+        sharded inside.
+    splits_batch
+        Whether these devices share the sequences of a microbatch, too; None leaves it to each stage.
     price_at_most
         What the chosen technologies of the network may cost together, in the unit of their menus.
     schedules
@@ -133,6 +100,8 @@ class Choices:
     recomputed: Allowed = None
     hybrid: bool = True
     stage_tensor: Allowed = None
+    shard_inside: Allowed = None
+    splits_batch: bool | None = False
     price_at_most: Number | None = None
     schedules: frozenset[ScheduleName] = frozenset({"1f1b"})
     chunks: Allowed = None
@@ -164,9 +133,31 @@ class Choices:
                 return False
         return self.sequence is None or variant.sequence == self.sequence
 
+    @property
+    def uneven(self) -> Mapping[str, Allowed]:
+        """What each stage may have of its own, by the names of the choices; nothing where all stages are alike."""
+        given = {"stage_tensor": self.stage_tensor, "shard_inside": self.shard_inside}
+        return {name: values for name, values in given.items() if values is not None}
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """Into how many parts stages that are sharded inside may split a microbatch; 1 among them."""
+        degrees = (self.shard_inside or frozenset()) - {1} if self.splits_batch is not False else ()
+        return (1, *sorted(degrees))
+
+    def with_parts(self, microbatches: Collection[int]) -> frozenset[int]:
+        """Return sizes of microbatches, and of the parts into which stages may split them."""
+        return frozenset(size // parts for size in microbatches for parts in self.splits if size % parts == 0)
+
+    @property
+    def alike(self) -> Choices:
+        """The same choices for plans all of whose stages are alike."""
+        return replace(self, stage_tensor=None, shard_inside=None, splits_batch=False)
+
     def admits_uneven(self, variant: Variant) -> bool:
-        """Whether plans may give each stage its own tensor width whose widest stages are of a variant."""
-        return self.stage_tensor is not None and variant.tensor in self.stage_tensor and self._admits_rest(variant)
+        """Whether plans of a variant, that of their stages with the most tensor ranks, may give each its own form."""
+        tensor = self.tensor if self.stage_tensor is None else self.stage_tensor
+        return bool(self.uneven) and (tensor is None or variant.tensor in tensor) and self._admits_rest(variant)
 
     def admits_recomputed(self, count: int, able: int) -> bool:
         """Whether so many layers of a stage may recompute, of those that can."""
@@ -184,6 +175,7 @@ COUNTED = (
     "recomputed",
     "chunks",
     "stage_tensor",
+    "shard_inside",
 )
 """Choices that are whole numbers from 1."""
 
@@ -280,12 +272,14 @@ class Problem:
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
-        if self.choices.stage_tensor is not None:
-            self._check_stage_tensor()
+        if self.choices.splits_batch is not False and self.choices.shard_inside is None:
+            remedy = "say by how much stages may be sharded inside (shard_inside), or leave it out"
+            raise InvalidProblem("choices.splits_batch", "given without shard_inside", remedy)
+        for choice, values in self.choices.uneven.items():
+            self._check_uneven(f"choices.{choice}", f"{sorted(values or ())}")
 
-    def _check_stage_tensor(self) -> None:
-        """Refuse tensor widths of single stages where nobody prices them."""
-        where, what = "choices.stage_tensor", f"{sorted(self.choices.stage_tensor or ())}"
+    def _check_uneven(self, where: str, what: str) -> None:
+        """Refuse what single stages may have of their own where nobody prices it."""
         if not self.preset.nesting or self.preset.objective != "sum":
             raise InvalidProblem(where, f"{what} under preset {self.preset.name!r}", "take preset 'default'")
         if "1f1b" not in self.choices.schedules:
@@ -293,7 +287,8 @@ class Problem:
         if self.cluster.classes:
             raise InvalidProblem(where, f"{what} on devices of several classes", "leave it out, or give one class")
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
-            raise InvalidProblem(where, f"{what} for a model that branches", "stages choose widths in chains only")
+            remedy = "stages have widths of their own in chains only"
+            raise InvalidProblem(where, f"{what} for a model that branches", remedy)
         shapes = [(graph.index, graph.places, graph.table_place) for graph in self.graphs.values()]
         if any(shape != shapes[0] for shape in shapes):
             raise InvalidProblem(where, f"{what}, but variants have different layers", "give all the same layers")
@@ -302,8 +297,8 @@ class Problem:
         """Refuse what is not said of plans whose stages are several rows of layers."""
         if any(graph.unordered_pair is not None for graph in self.graphs.values()):
             raise InvalidProblem("choices.schedules", "'interleaved' of a model that branches", "leave it out")
-        if self.choices.stage_tensor is not None:
-            what = "'interleaved' beside stages with tensor widths of their own (stage_tensor)"
+        for name in self.choices.uneven:
+            what = f"'interleaved' beside stages with widths of their own ({name})"
             raise InvalidProblem("choices.schedules", what, "leave one of the two out")
         if self.cluster.classes:
             what = "'interleaved' on devices of several classes"
@@ -315,9 +310,9 @@ class Problem:
         if wanted and self.preset.objective != "sum":
             what = f"devices of {len(wanted) + 1} classes under preset {self.preset.name!r}"
             raise InvalidProblem("cluster.classes", what, "this preset takes devices of one class; give 'default'")
-        if wanted and self.choices.stage_tensor is not None:
+        for name in self.choices.uneven if wanted else ():
             what = "given for a cluster with devices of several classes"
-            raise InvalidProblem("choices.stage_tensor", what, "leave it out: there all stages have one tensor width")
+            raise InvalidProblem(f"choices.{name}", what, "leave it out: there all stages have one width")
         for variant, graph in self.graphs.items():
             given = {name for name, _ in graph.others}
             if missing := sorted(wanted - given):
@@ -343,17 +338,32 @@ class Problem:
         """Whether choices allow a variant, and leave its stages a kind of recomputation where those choose one."""
         return self.choices.admits(variant) and bool(self.recomputes(variant))
 
-    def stage_variants(self, variant: Variant) -> tuple[Variant, ...]:
-        """Return of which variants each stage may be of a plan of this variant that gives each its own tensor width."""
+    def stage_forms(self, variant: Variant) -> tuple[Form, ...]:
+        """Return of which forms each stage may be of a plan of this variant whose stages choose for themselves."""
         if not self.choices.admits_uneven(variant):
             return ()
-        found = (variant.with_tensor(tensor) for tensor in sorted(self.choices.stage_tensor or ()))
-        return tuple(each for each in found if each in self.graphs and self.recomputes(each))
+        tensors = self.choices.stage_tensor
+        wanted = [variant] if tensors is None else map(variant.with_tensor, sorted(tensors))
+        whole = [each for each in wanted if each in self.graphs]
+        forms = (form for each in whole for form in self._forms(each))
+        return tuple(form for form in forms if form.variant in self.graphs and self.recomputes(form.variant))
+
+    def _forms(self, variant: Variant) -> Iterator[Form]:
+        """Yield in which ways stages of a variant may be sharded inside, and not sharded inside."""
+        choices = self.choices
+        for degree in sorted(choices.shard_inside or {1}):
+            if degree == 1:
+                yield Form(variant)
+            elif choices.zero != {0}:
+                if not choices.splits_batch:
+                    yield Form(variant, degree)
+                if choices.splits_batch is not False and variant.microbatch % degree == 0:
+                    yield Form(replace(variant, microbatch=variant.microbatch // degree), degree, splits=True)
 
     @cached_property
-    def families(self) -> tuple[tuple[Variant, ...], ...]:
-        """Sets of variants out of which a plan may give each stage its own; none where all stages are of one."""
-        found = dict.fromkeys(self.stage_variants(variant) for variant in sorted(self.graphs))
+    def families(self) -> tuple[tuple[Form, ...], ...]:
+        """Sets of forms out of which a plan may give each stage its own; none where all stages are alike."""
+        found = dict.fromkeys(self.stage_forms(variant) for variant in sorted(self.graphs))
         return tuple(family for family in found if family)
 
     def recomputes(self, variant: Variant) -> tuple[Recompute, ...]:
@@ -370,15 +380,15 @@ class Problem:
         batch = self.training.global_batch
         return -(-batch // (variant.expert * variant.microbatch)) if batch else self.training.microbatches
 
-    def unnested(self, variant: Variant) -> tuple[int, int] | None:
-        """Return a unit of a variant and the group of the network that it does not nest with; None where all nest.
+    def unnested(self, form: Variant | Form) -> tuple[int, int] | None:
+        """Return a unit of a stage and the group of the network that it does not nest with; None where all nest.
 
-        Units that nest have groups of the same composition wherever a block of the variant stands.
+        Units that nest have groups of the same composition wherever a block of the stage stands.
         """
         if not self.preset.nesting:
             return None
         groups = [size for size in self.cluster.group_sizes if size < self.cluster.devices]
-        return next(((unit, size) for unit in variant.units for size in groups if unit % size and size % unit), None)
+        return next(((unit, size) for unit in form.units for size in groups if unit % size and size % unit), None)
 
     def copy_ranks(self, variant: Variant, replicas: int) -> tuple[int, int]:
         """Return how many ranks hold a copy of each dense weight, and of each expert's."""

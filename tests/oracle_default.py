@@ -102,6 +102,7 @@ class Costs:
         self.cluster, self.training = problem.cluster, problem.training
         self.variant, self.layers = outer.variant, problem.graphs[outer.variant].layers
         self.width = self.variant.tensor * self.variant.context * self.variant.expert
+        self.inside = 1  # how many times as many devices a block has, between which it is sharded
         place = {layer.id: at for at, layer in enumerate(self.layers)}
         self.edges = [(place[e.source], place[e.target], e.bytes) for e in problem.graphs[outer.variant].edges]
         given = self.training.copies or Copies(6 if self.training.optimizer == "adam" else 0)
@@ -198,11 +199,15 @@ class Costs:
         return [layer.id for layer in graph.layers].index(graph.layers[0].id if graph.table is None else graph.table)
 
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
-        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
         total = Fraction(0)
-        for size, ranks in zip(self._weights(layers), over, strict=True):
+        for size, ranks in zip(self._weights(layers), self._over(inner.group), strict=True):
             total += self._up(size / (ranks if inner.zero else 1))
         return total
+
+    def _over(self, replicas: int) -> tuple[int, int]:
+        """Return how many ranks of some replicas hold copies of a dense weight, and of an expert's."""
+        each = replicas * self.variant.context * self.inside
+        return each * self.variant.expert, each
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
         again = repeating(self.layers[first:end], inner)
@@ -295,8 +300,9 @@ class Costs:
             for x, mine, group in product(range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.outer.block(at, replica) + x + t * y + t * c * z
+                    self.outer.block(at, replica) + x + t * y + t * c * z + t * c * e * again
                     for replica in group
+                    for again in range(self.inside)
                     for z in ranks
                     for y in range(c)
                 ]
@@ -306,10 +312,10 @@ class Costs:
 
     def _across(self, at: int, size: int, layers: tuple[Layer, ...]) -> int:
         """Return what an all-reduce of shares takes between the groups that each share the weights."""
-        inside, total = self.variant.context, 0
-        for weights, ranks in zip(self._weights(layers), (inside * self.variant.expert, inside), strict=True):
+        total = 0
+        for weights, ranks in zip(self._weights(layers), self._over(1), strict=True):
             slowest = Fraction(0)
-            for rank, one in product(range(self.width), range(size)):
+            for rank, one in product(range(self.width * self.inside), range(size)):
                 members = [self.outer.block(at, replica) + rank for replica in range(one, self.outer.replicas, size)]
                 share = weights * self.summed / (size * ranks)
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds("all-reduce", share))
@@ -318,7 +324,7 @@ class Costs:
 
     def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
         held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
-        over = inner.group * self.variant.context * self.variant.expert, inner.group * self.variant.context
+        over = self._over(inner.group)
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
             for layer, repeats in zip(layers, repeating(layers, inner), strict=True)

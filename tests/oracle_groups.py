@@ -18,6 +18,9 @@ DIGITS = 10**30
 Rate = Callable[[int, int, int], Fraction]
 """Bytes/s of a level for a width and so many peers."""
 
+Timed = tuple[str, Fraction]
+"""An algorithm, and the seconds that it takes."""
+
 
 def decimal(value: float) -> Fraction:
     """Read a figure as it is written, so that 0.1 is a tenth."""
@@ -28,6 +31,12 @@ def root(value: Fraction) -> Fraction:
     """Return a square root, to thirty digits after the point and more."""
     scaled = value * DIGITS**2
     return Fraction(isqrt(scaled.numerator // scaled.denominator), DIGITS)
+
+
+def _rounded(sent: Fraction) -> tuple[int, bool]:
+    """Return a number of bytes to the byte, halves to even, and whether floating point may round it otherwise."""
+    away = abs(sent - (sent.numerator // sent.denominator) - Fraction(1, 2))
+    return round(sent), away <= 32 * sent / 2**53
 
 
 def is_power(number: int) -> bool:
@@ -90,15 +99,61 @@ class Group:
             return Fraction(0)
         if kind == "ring":
             return (self.count - 1) * max(self.hop(size, at) for at in self.used)
+        return self.launch + min(seconds for _, seconds in self._ways(kind, size))
+
+    def _ways(self, kind: str, size: Fraction) -> list[Timed]:
+        """Return all ways to run it, without the time to launch."""
         names = [{each.name for each in self.kinds[at].protocols} for at in self.used]
         ways = [_Way(self, name, size) for name in set.intersection(*names)]
         if kind == "all-to-all":
-            return self.launch + min(seconds for way in ways for seconds in way.all_to_all())
-        found = [seconds for way in ways for seconds in way.sums(2 if kind == "all-reduce" else 1)]
+            return [found for way in ways for found in way.all_to_all()]
+        found = [each for way in ways for each in way.sums(2 if kind == "all-reduce" else 1)]
         if kind == "all-reduce":
-            found += [seconds for way in ways for seconds in way.tree()]
-            found += [seconds for way in ways if way.name == "simple" for seconds in way.switched()]
-        return self.launch + min(found)
+            found += [each for way in ways for each in way.tree()]
+            found += [each for way in ways if way.name == "simple" for each in way.switched()]
+        return found
+
+    def sent_over(self, level: int, kind: str, size: Fraction) -> tuple[int, bool]:
+        """Return the bytes that all members send over a level or one outside it (D16), and whether that is in doubt.
+
+        It is where another algorithm is as fast to twelve digits and sends something else, and where half a byte is
+        to be rounded.
+        """
+        if self.count == 1 or size == 0:
+            return 0, False
+        beyond = sum(self.steps[level:])
+        if kind == "ring":
+            return _rounded((self.count - 1) * beyond * size)
+        ways = sorted(self._ways(kind, size), key=lambda way: way[1])
+        least = self.launch + ways[0][1]
+        near = {name for name, seconds in ways if (self.launch + seconds - least) * 10**12 <= least}
+        sent = {name: self._sent(name, level, kind, size) for name in near}
+        found, doubtful = _rounded(sent[ways[0][0]])
+        return found, doubtful or len(set(sent.values())) > 1
+
+    def _sent(self, algorithm: str, level: int, kind: str, size: Fraction) -> Fraction:
+        """Return what an algorithm has all members send over a level or one outside it."""
+        used = [at for at in self.used if at >= level]
+        if not used:
+            return Fraction(0)
+        rounds, inner, top = 2 if kind == "all-reduce" else 1, used[0], self.used[-1]
+        branching = len(self.held[inner]) * size * (2 if self.parts[inner] > 2 else 1)
+        shared = sum(
+            (self.count * size * Fraction(self.parts[at] - 1, self.parts[at]) / self.fewest[at] for at in used),
+            Fraction(0),
+        )
+        over_top = self.count * size * Fraction(self.parts[top] - 1, self.parts[top]) / self.fewest[top]
+        mixed = rounds * (shared - over_top) + self.count * size / self.fewest[top]
+        each = sum((self.count * size * Fraction(self.parts[at] - 1, self.parts[at]) for at in used), Fraction(0))
+        return {
+            "ring": rounds * sum(self.steps[level:]) * size * Fraction(self.count - 1, self.count),
+            "tree": branching,
+            "in-network": len(self.held[inner]) * size if inner in self.adding else branching,
+            "hierarchical-in-network": mixed,
+            "direct": size * (self.count - self.fewest[inner]),
+            "hierarchical": each if kind == "all-to-all" else rounds * shared,
+            "halving-doubling": rounds * shared,
+        }[algorithm]
 
 
 class _Way:
@@ -133,20 +188,21 @@ class _Way:
         moved = self.size * Fraction(self.parts[at] - 1, self.parts[at]) / self.fewest[at]
         return moved / self.stream(at, 1, peers)
 
-    def sums(self, rounds: int) -> Iterator[Fraction]:
+    def sums(self, rounds: int) -> Iterator[Timed]:
         """Yield the ways to sum, or gather, or both."""
         if self.group.has("ring"):
             waits = sum(self.group.steps[at] * self.wait[at] for at in self.used)
             moved = self.size * Fraction(self.group.count - 1, self.group.count)
             slowest = max(moved / self.crossing(at) for at in self.used)
-            yield rounds * (waits - min(self.wait.values()) + slowest)
+            yield "ring", rounds * (waits - min(self.wait.values()) + slowest)
         if not self.alike:
             return
         if len(self.used) > 1 and self.group.has("hierarchical"):
-            yield rounds * sum((self.level_by_level(at) for at in self.used), Fraction(0))
+            yield "hierarchical", rounds * sum((self.level_by_level(at) for at in self.used), Fraction(0))
         if all(is_power(parts) for parts in self.parts) and self.group.has("halving-doubling"):
             steps = {at: self.parts[at].bit_length() - 1 for at in self.used}
-            yield rounds * sum((steps[at] * self.wait[at] + self.exchange(at, 1) for at in self.used), Fraction(0))
+            halved = sum((steps[at] * self.wait[at] + self.exchange(at, 1) for at in self.used), Fraction(0))
+            yield "halving-doubling", rounds * halved
 
     def level_by_level(self, at: int) -> Fraction:
         peers = self.parts[at] - 1
@@ -161,14 +217,14 @@ class _Way:
     def branching(self, at: int) -> Fraction:
         return self.size * (2 if self.parts[at] > 2 else 1) / self.crossing(at)
 
-    def tree(self) -> Iterator[Fraction]:
+    def tree(self) -> Iterator[Timed]:
         """Yield the two trees."""
         if self.group.has("tree"):
             path = 2 * sum((self.depth(at) * self.wait[at] for at in self.used), Fraction(0))
             busy = max(self.branching(at) for at in self.used)
-            yield path + busy + 2 * root(path * busy)
+            yield "tree", path + busy + 2 * root(path * busy)
 
-    def switched(self) -> Iterator[Fraction]:
+    def switched(self) -> Iterator[Timed]:
         """Yield the ways in which switches add, at all levels that can or at the topmost."""
         adding, top, group = self.group.adding, self.used[-1], self.group
         if adding and group.has("in-network"):
@@ -178,13 +234,14 @@ class _Way:
                 self.size / self.reduce(at, self.fewest[at], self.across(at)) if at in adding else self.branching(at)
                 for at in self.used
             )
-            yield extra + path + busy + (2 * root(path * busy) if len(adding) < len(self.used) else 0)
+            pieces = 2 * root(path * busy) if len(adding) < len(self.used) else 0
+            yield "in-network", extra + path + busy + pieces
         if top in adding and self.alike and len(self.used) > 1 and group.has("hierarchical-in-network"):
             below = 2 * sum((self.level_by_level(at) for at in self.used[:-1]), Fraction(0))
             up = 2 * self.wait[top] + decimal(group.kinds[top].reduction_s)
-            yield below + up + self.size / self.fewest[top] / self.reduce(top, 1, 1)
+            yield "hierarchical-in-network", below + up + self.size / self.fewest[top] / self.reduce(top, 1, 1)
 
-    def all_to_all(self) -> Iterator[Fraction]:
+    def all_to_all(self) -> Iterator[Timed]:
         """Yield the ways in which each sends to each."""
         count, least = self.group.count, self.fewest
         beyond = [*least[1:], count]
@@ -192,11 +249,12 @@ class _Way:
         if self.group.has("direct"):
             waits = sum((peers[at] * self.wait[at] for at in self.used), Fraction(0))
             leaving = {at: self.size * Fraction(count - least[at], count) for at in self.used}
-            yield waits + max(leaving[at] / self.scatter(at, max(1, peers[at])) for at in self.used)
+            slowest = max(leaving[at] / self.scatter(at, max(1, peers[at])) for at in self.used)
+            yield "direct", waits + slowest
         if self.alike and len(self.used) > 1 and self.group.has("hierarchical"):
             total = Fraction(0)
             for at in self.used:
                 others = self.parts[at] - 1
                 moved_there = self.size * Fraction(others, self.parts[at])
                 total += others * self.wait[at] + moved_there / self.scatter(at, others)
-            yield total
+            yield "hierarchical", total

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import oracle_default as oracle
 import oracle_uneven
@@ -28,6 +30,9 @@ class Size:
 
 
 SMALL = Size()
+
+Variants: TypeAlias = Callable[[random.Random, Cluster], list[Variant]]
+"""Draws variants that fit on a cluster."""
 
 
 def random_problem(seed: int, size: Size = SMALL) -> Problem:
@@ -65,7 +70,9 @@ def _faster(cluster: Cluster, times: int) -> Cluster:
     return replace(cluster, levels=tuple(levels))
 
 
-def _graphs(rng: random.Random, size: Size, cluster: Cluster) -> dict[Variant, LayerGraph]:
+def _graphs(
+    rng: random.Random, size: Size, cluster: Cluster, variants: Variants | None = None
+) -> dict[Variant, LayerGraph]:
     names = list(range(rng.choice([*[size.layers] * 3, rng.randint(1, size.layers)])))
     links = list(pairwise(names))
     if len(names) > 2 and rng.random() < 0.3:
@@ -81,7 +88,7 @@ def _graphs(rng: random.Random, size: Size, cluster: Cluster) -> dict[Variant, L
         heavy = rng.choice(names)
         bases[heavy] = replace(bases[heavy], forward_s=4.0, backward_s=8.0)
         gains[heavy] = rng.choice([0.8, 1.0, 1.2])
-    for variant in _variants(rng, cluster):
+    for variant in (variants or _variants)(rng, cluster):
         layers = tuple(style.layer(rng, name, variant) for name in names)
         if gains is not None:
             layers = tuple(map(_spread, bases, layers, gains, [variant.tensor] * len(names)))
@@ -163,11 +170,10 @@ def random_plan(seed: int, problem: Problem) -> Plan | None:
     every = list(oracle_uneven.shapes(free))
     if not every:
         return None
-    uneven = [shape for shape in every if len(set(shape.variants)) > 1]
+    uneven = [shape for shape in every if len(set(shape.pieces)) > 1]
     shape = rng.choice(uneven if uneven and rng.random() < 0.8 else every)
-    layers = len(problem.graphs[shape.variants[0]])
-    cuts = [0, *sorted(rng.sample(range(1, layers), len(shape.variants) - 1)), layers]
+    layers = len(problem.graphs[shape.pieces[0].variant])
+    cuts = [0, *sorted(rng.sample(range(1, layers), len(shape.pieces) - 1)), layers]
     runs = list(pairwise(cuts))
-    outers = [oracle_uneven._outer(shape, variant) for variant in shape.variants]
-    picked = [rng.choice(list(oracle.inners(free, *each))) for each in zip(outers, runs, strict=True)]
+    picked = [rng.choice(list(oracle_uneven.inners(free, shape, at, run))) for at, run in enumerate(runs)]
     return oracle_uneven.plan_of(free, shape, runs, picked)

@@ -9,6 +9,7 @@ from pathlib import Path
 import oracle_default as oracle
 import pytest
 from random_branches import BRANCHED, best, cuttings, orders, random_branched, random_branched_plan, reordered
+from random_default import Size
 from random_problems import show_plan, show_problem
 from test_default_agreement import refuted_by
 
@@ -84,6 +85,12 @@ def test_few_layers_around_devices_that_are_down(seed: int) -> None:
 def test_layers(seed: int) -> None:
     """More layers."""
     check(random_branched(seed, ugly=seed % 10 == 9))
+
+
+@pytest.mark.parametrize(("seed", "size"), [(1290, BRANCHED), (3018, MORE)])
+def test_degrees_that_leave_no_way_to_shard(seed: int, size: Size) -> None:
+    """Some numbers of replicas have no group of the only degree that is allowed."""
+    check(random_branched(seed, size))
 
 
 @pytest.mark.slow

@@ -76,7 +76,6 @@ def with_stage(at: int, plan: Plan = LEGAL, **changes: object) -> Plan:
 
 INSIDE = replace(
     LEGAL,
-    replica_stride=2,
     stages=tuple(
         replace(stage, first_device=at * 4, devices=2, sharding=Sharding("stage", 2, 2))
         for at, stage in enumerate(LEGAL.stages)

@@ -26,7 +26,7 @@ from nest.evaluate import evaluate
 from nest.explain import explain
 from nest.graph import CollectiveKind, Edge, Layer, LayerGraph
 from nest.presets import DEFAULT, PAPER, Preset
-from nest.problem import Choices, Copies, Problem, Training, Variant
+from nest.problem import Choices, Copies, Form, Problem, Training, Variant
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import GroupedTables, Tables
@@ -230,7 +230,7 @@ def test_nested_groups_are_alike_everywhere(seed: int) -> None:
             continue
         for axis in ("tensor", "context", "expert"):
             step, count = axis_group(variant, axis)
-            starts = axis_starts(variant, axis)
+            starts = axis_starts(Form(variant), axis)
             blocks = range(0, problem.cluster.devices - variant.width + 1, variant.width)
             found = {exchanges.spread(block + start + step * np.arange(count)) for block in blocks for start in starts}
             assert len(found) == 1

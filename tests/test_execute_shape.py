@@ -164,7 +164,7 @@ def test_sharding_inside_a_stage_is_refused() -> None:
     """The presets of the original's plans have stages of different widths, which nothing here runs."""
     plan = plan_of((2, 2), ONE)
     stage = replace(plan.stages[1], devices=2, sharding=inside_stage(1, 2))
-    with pytest.raises(InvalidProblem, match=r"^stages\[1\].sharding: 2 groups .*--set zero=none$"):
+    with pytest.raises(InvalidProblem, match=r"^stages\[1\].sharding: 2 groups .*--set shard_inside=none$"):
         prepared(replace(plan, stages=(plan.stages[0], stage)))
 
 

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "nest"
 
 ORDER = (
     ("errors",),
-    ("downsets", "uneven", "units"),
+    ("downsets", "forms", "uneven", "units"),
     ("graph", "cluster", "families", "line"),
     ("classes",),
     ("hardware",),

@@ -80,8 +80,8 @@ def test_later_setting_counts() -> None:
         (
             ["preset=paper"],
             '--set preset=paper: "preset" is no choice; the choices are tensor, expert, context, microbatch, sequence, '
-            "replicas, stages, zero, zero_degree, recomputed, chunks, hybrid, stage_tensor, stage_recompute, "
-            "schedules, price_at_most, recompute, down",
+            "replicas, stages, zero, zero_degree, recomputed, chunks, hybrid, stage_tensor, shard_inside, "
+            "splits_batch, stage_recompute, schedules, price_at_most, recompute, down",
         ),
         (["zero=4"], f"--set zero=4: 4 is out of range; {ZERO}"),
         (["zero=all"], f'--set zero=all: "all" is no whole number and no range; {ZERO}'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from nest.constraints import Outer
@@ -82,8 +82,9 @@ def runners_up(
 
 
 def _each(problem: Problem, best: Plan, count: int, end: float | None) -> Iterator[RunnerUp]:
-    known = set() if best.uneven else {outer_of(best)}
-    problem = problem.with_choices(stage_tensor=None)
+    alike = problem.choices.alike
+    known = set() if best.uneven or (alike != problem.choices and best.sharded_inside) else {outer_of(best)}
+    problem = replace(problem, choices=alike)
     for _ in range(count):
         result = _solved(problem, frozenset(known), end)
         if result is None or result.plan is None or result.objective_ticks is None:

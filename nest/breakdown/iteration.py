@@ -98,14 +98,12 @@ def compute_limit(problem: Problem) -> tuple[int, Variant]:
             once = sum(scale.time.ticks(s) for each in problem.graphs[variant].layers for s in _passes(each))
             limits.append((problem.microbatches(variant) * variant.width * once // devices, variant))
     for family in problem.families:
-        graphs = [problem.graphs[each].layers for each in family]
         rows = [
-            [scale.time.ticks(layer.forward_s) + scale.time.ticks(layer.backward_s) for layer in layers]
-            for layers in graphs
+            [form.width * sum(map(scale.time.ticks, _passes(layer))) for layer in problem.graphs[form.variant].layers]
+            for form in family
         ]
-        shared = ([times * one.width for times in row] for one, row in zip(family, rows, strict=True))
-        least = sum(map(min, zip(*shared, strict=True)))
-        limits.append((problem.microbatches(family[0]) * least // devices, family[0]))
+        least, whole = sum(map(min, zip(*rows, strict=True))), family[0].whole
+        limits.append((problem.microbatches(whole) * least // devices, whole))
     return min(limits)
 
 

@@ -14,7 +14,7 @@ from nest.errors import NestError
 from nest.evaluate import Evaluation
 from nest.graph import Axis, Collective, Layer, Recomputed
 from nest.plan import Plan
-from nest.problem import Problem, Variant
+from nest.problem import Form, Problem
 from nest.simulate import StageTimes, pipeline_of
 
 
@@ -84,7 +84,7 @@ class _Stages:
     def __init__(self, problem: Problem, plan: Plan, evaluation: Evaluation) -> None:
         self.problem, self.plan, self.evaluation = problem, plan, evaluation
         self.exchanges = Exchanges(problem)
-        self._known: dict[tuple[Variant, Collective, int], int] = {}
+        self._known: dict[tuple[Form, Collective, int], int] = {}
 
     def parts(self, at: int, times: StageTimes) -> LoadParts:
         """Return the parts of a stage's load, whose transfers and repeated passes are known."""
@@ -105,8 +105,8 @@ class _Stages:
         if self.problem.preset.collectives != "groups":
             return self._checked(at, {}, left)
         repeated = [each for each in self.plan.stages[at].repeats(layers) if each is not None]
-        variant = self.plan.stage_variants[at]
-        known = [self._by_axis(variant, [*layers, *repeated], block) for block in self._blocks(at)]
+        form = self.plan.stage_forms[at]
+        known = [self._by_axis(form, [*layers, *repeated], block) for block in self._blocks(at)]
         return self._checked(at, next((axes for axes in known if sum(axes.values()) == left), known[0]), left)
 
     def _checked(self, at: int, axes: dict[Axis, int], left: int) -> dict[Axis, int]:
@@ -119,20 +119,20 @@ class _Stages:
         """Yield where blocks of a stage stand within the largest group of the network, once for each such place."""
         yield from dict.fromkeys((self.plan.starts(at) % self.problem.cluster.period).tolist())
 
-    def _by_axis(self, variant: Variant, layers: Iterable[Layer | Recomputed], block: int) -> dict[Axis, int]:
+    def _by_axis(self, form: Form, layers: Iterable[Layer | Recomputed], block: int) -> dict[Axis, int]:
         sums: Counter[Axis] = Counter()
         for layer in layers:
             for collective in layer.collectives:
-                sums[collective.axis] += self._ticks(variant, collective, block)
+                sums[collective.axis] += self._ticks(form, collective, block)
         return dict(sums)
 
-    def _ticks(self, variant: Variant, collective: Collective, block: int) -> int:
+    def _ticks(self, form: Form, collective: Collective, block: int) -> int:
         """Return what a collective takes in a block, in the slowest of its groups."""
-        key = variant, collective, block
+        key = form, collective, block
         if key not in self._known:
-            step, count = axis_group(variant, collective.axis)
+            step, count = axis_group(form.variant, collective.axis)
             members = step * np.arange(count, dtype=np.int64)
-            starts = block + axis_starts(variant, collective.axis)
+            starts = block + axis_starts(form, collective.axis)
             groups = {self.exchanges.spread(start + members) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
             self._known[key] = self.evaluation.scale.time.ticks(slowest)

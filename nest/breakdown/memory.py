@@ -112,7 +112,7 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         sum(quanta(layer.tied_bytes, per_byte) for layer in layers) if graph.layers[graph.table_place] in layers else 0
     )
     for weights, holders in zip((whole - experts - tied, experts), ranks, strict=True):
-        yield _state(weights, problem.training.held, zero, holders)
+        yield _state(weights, problem.training.held, zero, holders * plan.stages[at].inside)
 
 
 def _state(weights: int, copies: Copies, zero: int, degree: int) -> tuple[int, int, int]:

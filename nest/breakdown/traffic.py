@@ -79,6 +79,6 @@ def _terms(
         step, count = axis_group(plan.stage_variants[at], axis)
         yield span(first, min(first + step * (count - 1), end - 1)), microbatches * getattr(parts, axis)
     across = span(_block(plan, at, 0)[0], _block(plan, at, plan.replicas - 1)[1] - 1)
-    inside = problem.preset.sharding == "stage"
+    inside = plan.stages[at].inside > 1
     yield (span(first, end - 1) if inside else across), microbatches * parts.sharding
     yield across, evaluation.stages[at].sync

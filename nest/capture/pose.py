@@ -120,19 +120,24 @@ class _Poser:
         self.ids = _ids(captured.layers)
 
     def graphs(self) -> Iterator[tuple[Variant, LayerGraph]]:
-        """Yield the variants, up to the microbatch of which no device can hold a layer."""
+        """Yield the variants, up to the microbatch of which no device can hold a layer, or a part of it."""
+        limit = 0
         for at, microbatch in enumerate(self._microbatches()):
             graph = self._graph(microbatch)
-            if at and not self._fits(graph):
+            if at and not limit and not self._fits(graph):
+                limit = microbatch * max(self.wanted.choices.splits)
+            if limit and microbatch >= limit:
                 return
             yield Variant(1, microbatch=microbatch), graph
 
     def _microbatches(self) -> Sequence[int]:
-        captured, asked = self.captured, self.wanted.choices.microbatch
+        captured, choices = self.captured, self.wanted.choices
         if not captured.linear:
             return [captured.batch]
         most = self.wanted.global_batch
-        return sorted(asked or (2**power for power in range(most.bit_length())))
+        if choices.microbatch is not None:
+            return sorted(choices.with_parts(choices.microbatch))
+        return [2**power for power in range(most.bit_length())]
 
     def _fits(self, graph: LayerGraph) -> bool:
         room = self.wanted.hardware.cluster.hbm_bytes - self.wanted.reserve_bytes

@@ -33,14 +33,14 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     LimitReached
         If a model branches so much that its cuts are too many.
     OutOfScope
-        If stages may have tensor widths of their own, or if schedules are played.
+        If stages may have widths of their own, or if schedules are played.
     """
     if problem.preset.objective == "simulated":
         what = f"{problem.preset.name!r} plays schedules, which the checker does not"
         raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
-    if problem.choices.stage_tensor is not None:
-        what = "the checker covers stages of one tensor width"
-        raise OutOfScope("choices.stage_tensor", what, "'nest solve' proves its own optimum")
+    for name in problem.choices.uneven:
+        what = "the checker covers stages of one width"
+        raise OutOfScope(f"choices.{name}", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:

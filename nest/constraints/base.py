@@ -101,6 +101,9 @@ class Whole:
         Devices of the line up to the last that the plan takes, in all replicas.
     line
         The devices on which the stride counts.
+    crossing
+        Bytes of an iteration that all devices send over each level or one outside it, where some constraint has
+        `CouplingConstraint.most_crossing`, and the preset counts them so.
     """
 
     outer: Outer
@@ -116,6 +119,7 @@ class Whole:
     iteration: Fraction
     used_devices: int
     line: Line = EVERY
+    crossing: tuple[int, ...] = ()
 
     def blocks(self, at: int) -> Ints:
         """Return the first device of a stage in every replica."""
@@ -234,14 +238,19 @@ class CouplingConstraint(Constraint):
     looks_at_types
         The same for a lower ZeRO type of a stage; of type 3, where that synchronises less, nothing is ever left out.
     looks_at_sharding, looks_at_recompute
-        The same for any other way to shard, and to recompute, under preset `default`. Where none does, only such ways
-        of a stage are in the programme than which no other is faster.
+        The same for any other way to shard, and to recompute, under preset `default`, that sends no more over the
+        levels of `most_crossing`. Where none does, only such ways of a stage are in the programme than which none is
+        faster.
+    looks_at_runs
+        Whether it looks at which layers are in a stage. If so, models whose layers branch are refused, as stages are no
+        runs of layers there.
     """
 
     looks_at_replicas: ClassVar[bool] = True
     looks_at_types: ClassVar[bool] = True
     looks_at_sharding: ClassVar[bool] = True
     looks_at_recompute: ClassVar[bool] = True
+    looks_at_runs: ClassVar[bool] = True
 
     @abstractmethod
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
@@ -251,6 +260,13 @@ class CouplingConstraint(Constraint):
         """Return how many ticks an iteration may take on so many devices, None where that is all the same.
 
         It only makes a search faster: what it says has to be posted, too.
+        """
+        return None
+
+    def most_crossing(self, problem: Problem) -> tuple[int, int] | None:
+        """Return a level, and how many bytes of an iteration may go over it or one outside it; None for no limit.
+
+        It only makes a search faster, and `Programme.sent_over` possible: what it says has to be posted, too.
         """
         return None
 

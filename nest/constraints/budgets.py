@@ -58,6 +58,7 @@ class Budget(CouplingConstraint):
     looks_at_types: ClassVar[bool] = False
     looks_at_sharding: ClassVar[bool] = False
     looks_at_recompute: ClassVar[bool] = False
+    looks_at_runs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", as_number(f"{self.kind}.most", self.most))

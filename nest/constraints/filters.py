@@ -59,7 +59,8 @@ class Filters:
 
     def _require_runs(self) -> None:
         """Refuse what looks at runs of layers where stages are none."""
-        found = [*self._runs, *self._stages, *self._places, *self.coupling]
+        coupling = (each for each in self.coupling if each.looks_at_runs)
+        found = [*self._runs, *self._stages, *self._places, *coupling]
         pairs = (self.problem.graphs[variant].unordered_pair for variant in self.problem.variants) if found else ()
         pair = next((each for each in pairs if each is not None), None)
         if pair is not None:
@@ -93,6 +94,12 @@ class Filters:
     def by_replicas(self) -> bool:
         """Whether some constraint looks at where the stages of other replicas than the first stand."""
         return any(each.looks_at_replicas for each in self._places)
+
+    @cached_property
+    def crossed(self) -> tuple[tuple[int, int], ...]:
+        """Levels, and how many bytes of an iteration may go over each or one outside it, as constraints say."""
+        found = (each.most_crossing(self.problem) for each in self.coupling)
+        return tuple(each for each in found if each is not None)
 
     @cached_property
     def devices(self) -> int:

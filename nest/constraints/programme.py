@@ -136,5 +136,11 @@ class Programme(Protocol):
             If the solver cannot add up such numbers exactly.
         """
 
+    def sent_over(self, level: int) -> Sequence[Sequence[Term]]:
+        """Return the bytes that stages send over a level or one outside it, by position: at most one of each is taken.
+
+        Under preset `default`, of levels that `CouplingConstraint.most_crossing` of some constraint names.
+        """
+
     def limit_objective(self, ticks: int, given: Iterable[Variable] = ()) -> None:
         """Post that an iteration takes so many ticks at most; given and errors as in `at_most`."""

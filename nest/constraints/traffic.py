@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import gcd, lcm
+from math import floor, gcd, lcm
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from nest.constraints.base import CouplingConstraint, Whole
 from nest.constraints.checks import as_level, as_number, exact, level_at, written
 from nest.constraints.programme import ChoiceTerm, Programme, Slot, Term, Variable
-from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.problem import Problem, Variant
 from nest.units import Number
@@ -28,7 +27,8 @@ MOST_ROWS = 200_000
 class LevelTraffic(CouplingConstraint):
     """A budget of the bytes that cross a network level, or a level outside it, in an iteration.
 
-    They are counted as the model gives them, for one device of each stage; see `bytes_of`.
+    Under presets `artifact` and `paper` they are counted as the model gives them, for one device of each stage; see
+    `bytes_of`. Under `default` they are all that all devices send (D16).
 
     Parameters
     ----------
@@ -44,6 +44,9 @@ class LevelTraffic(CouplingConstraint):
     kind: ClassVar[str] = "level_traffic"
     looks_at_replicas: ClassVar[bool] = False
     looks_at_types: ClassVar[bool] = False
+    looks_at_sharding: ClassVar[bool] = False
+    looks_at_recompute: ClassVar[bool] = False
+    looks_at_runs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", as_level(f"{self.kind}.level", self.level))
@@ -55,15 +58,19 @@ class LevelTraffic(CouplingConstraint):
         return f"at most {written(self.most_bytes)} bytes of an iteration cross level {self.level!r}"
 
     def check(self, problem: Problem) -> None:
-        """Refuse a level that the cluster does not have, and presets whose traffic is not that of D1 and D6."""
+        """Refuse a level that the cluster does not have."""
         level_at(f"{self.kind}.level", problem, self.level)
-        if problem.preset.collectives == "groups":
-            name = problem.preset.name
-            raise InvalidProblem(self.kind, f"preset {name!r} has no such count yet", "leave it out, or take 'paper'")
+
+    def most_crossing(self, problem: Problem) -> tuple[int, int] | None:
+        """Return the level and the budget where places of all members say what is sent."""
+        if problem.preset.collectives != "groups":
+            return None
+        return self._level(problem), floor(exact(self.most_bytes))
 
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:
         """Return how much crosses the level where that is too much."""
-        crossing = self.bytes_of(problem, whole)
+        grouped = problem.preset.collectives == "groups"
+        crossing: Fraction | int = whole.crossing[self._level(problem)] if grouped else self.bytes_of(problem, whole)
         return f"{float(crossing):.15g} bytes cross it" if crossing > exact(self.most_bytes) else None
 
     def bytes_of(self, problem: Problem, whole: Whole) -> Fraction:
@@ -80,17 +87,30 @@ class LevelTraffic(CouplingConstraint):
 
     def _apart(self, problem: Problem) -> int:
         """Return how many devices a group has within which nothing crosses the level."""
-        level = level_at(f"{self.kind}.level", problem, self.level)
+        level = self._level(problem)
         return 1 if level == 0 else problem.cluster.group_sizes[level - 1]
+
+    def _level(self, problem: Problem) -> int:
+        return level_at(f"{self.kind}.level", problem, self.level)
 
     def post(self, programme: Programme) -> None:
         """Post, under each outer choice, the sum of what is sent at the boundaries and to synchronise.
 
         The stages on either side decide what is sent at a boundary, so that it is one number for each. In how many
         replicas it crosses the level follows from the outer choice and, where stages may shard, places and degrees.
+        Under `default` it is a sum over stages, each of which stands where its outer choice has it.
         """
+        if programme.problem.preset.collectives == "groups":
+            self._post_sum(programme)
+            return
         for variant in dict.fromkeys(slot.variant for slot in programme.slots):
             _Traffic(programme, variant, self._apart(programme.problem), exact(self.most_bytes)).post()
+
+    def _post_sum(self, programme: Programme) -> None:
+        """Post the sum of what the stages send."""
+        most = floor(exact(self.most_bytes))
+        terms = [term for each in programme.sent_over(self._level(programme.problem)) for term in each]
+        programme.at_most(terms, most)
 
 
 def _exchanged(problem: Problem, whole: Whole) -> Iterator[Fraction]:

@@ -52,6 +52,8 @@ class Load:
         Devices that each of these sends to, where every pair has a link of its own.
     use
         In which manner.
+    senders
+        Children of the level, or members, that send so much.
     """
 
     level: int
@@ -59,6 +61,7 @@ class Load:
     width: int = 1
     peers: int = 1
     use: Use = Use.STREAM
+    senders: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,14 @@ class Phase:
     loads: tuple[Load, ...]
     pieces: bool = False
     spared: int = 0
+
+    def sent_over(self, level: int) -> float:
+        """Return the bytes that all members send over a level or one outside it, for each byte of the collective.
+
+        What leaves a child of the innermost of the levels in question that is used counts: it may go further.
+        """
+        beyond = (load.share * load.senders for load in self.loads if load.level >= level)
+        return next(beyond, 0.0)
 
 
 Run = Sequence[Phase]
@@ -146,7 +157,7 @@ def hierarchical_in_network(kind: Kind, network: Network, spread: Spread) -> Run
     if kind is not Kind.ALL_REDUCE or not network.traits[top].in_network_reduction:
         return ()
     below = hierarchical(kind, network, spread)[:-1]
-    return [*below, Phase({top: 2}, (Load(top, 1 / spread.least[top], use=Use.REDUCE),))] if below else ()
+    return [*below, _added_at(spread, top)] if below else ()
 
 
 def in_network(kind: Kind, network: Network, spread: Spread) -> Run:
@@ -159,7 +170,7 @@ def in_network(kind: Kind, network: Network, spread: Spread) -> Run:
         return ()
     steps = {level: 2 if level in adding else 2 * _depth(network, spread, level) for level in spread.levels}
     loads = [
-        Load(level, 1.0, spread.least[level], _across(spread, level), Use.REDUCE)
+        Load(level, 1.0, spread.least[level], _across(spread, level), Use.REDUCE, spread.children(level))
         if level in adding
         else _branching(kind, spread, level)
         for level in spread.levels
@@ -179,7 +190,13 @@ def direct(kind: Kind, _network: Network, spread: Spread) -> Run:
         return ()
     steps = {level: spread.peers(level) for level in spread.levels}
     loads = [
-        Load(level, (spread.count - spread.least[level]) / spread.count, 1, max(1, steps[level]), Use.SCATTER)
+        Load(
+            level,
+            (spread.count - spread.least[level]) / spread.count,
+            peers=max(1, steps[level]),
+            use=Use.SCATTER,
+            senders=spread.count,
+        )
         for level in spread.levels
     ]
     return (Phase(steps, tuple(loads)),)
@@ -208,7 +225,7 @@ def _across(spread: Spread, level: int) -> int:
 
 def _crossing(spread: Spread, level: int, share: float) -> Load:
     """Return a load that all members of a child carry together."""
-    return Load(level, share, spread.least[level], _across(spread, level))
+    return Load(level, share, spread.least[level], _across(spread, level), senders=spread.children(level))
 
 
 def _depth(network: Network, spread: Spread, level: int) -> int:
@@ -226,9 +243,15 @@ def _exchange(kind: Kind, spread: Spread, level: int, steps: int, peers: int) ->
     """Return the phase in which members in the same place of ``k`` children share their bytes out, or gather them."""
     parts = spread.parts[level]
     share = _rounds(kind) * (parts - 1) / parts / spread.least[level]
-    return Phase({level: _rounds(kind) * steps}, (Load(level, share, peers=peers),))
+    return Phase({level: _rounds(kind) * steps}, (Load(level, share, peers=peers, senders=spread.count),))
 
 
 def _scattering(spread: Spread, level: int) -> Phase:
     parts = spread.parts[level]
-    return Phase({level: parts - 1}, (Load(level, (parts - 1) / parts, peers=parts - 1, use=Use.SCATTER),))
+    load = Load(level, (parts - 1) / parts, peers=parts - 1, use=Use.SCATTER, senders=spread.count)
+    return Phase({level: parts - 1}, (load,))
+
+
+def _added_at(spread: Spread, top: int) -> Phase:
+    """Return the phase in which the switches of the topmost level add what each member has left."""
+    return Phase({top: 2}, (Load(top, 1 / spread.least[top], use=Use.REDUCE, senders=spread.count),))

@@ -36,6 +36,8 @@ class Curve:
         What each byte adds.
     s_per_root
         What the square root of the bytes adds.
+    sent
+        Bytes that all members together send over each level or one outside it, for each byte of the collective.
     """
 
     algorithm: str
@@ -43,6 +45,7 @@ class Curve:
     fixed_s: float
     s_per_byte: float
     s_per_root: float
+    sent: tuple[float, ...] = ()
 
     def seconds(self, size: Bytes) -> Bytes:
         """Return the time for so many bytes."""
@@ -90,6 +93,14 @@ class Collective:
             raise InvalidProblem("group", "a single member", "ask for groups of two or more")
         return min(self.curves, key=lambda curve: curve.seconds(size))
 
+    def sent_over(self, level: int, sizes: Floats) -> Floats:
+        """Return the bytes that all members together send over a level or one outside it, in the fastest way."""
+        if not self.curves:
+            return np.zeros_like(sizes)
+        shares = np.array([curve.sent[level] for curve in self.curves])
+        sent: Floats = sizes * shares[self.choices(sizes)]
+        return sent
+
     def choices(self, sizes: Floats) -> Ints:
         """Return for each size the number of the curve that is taken."""
         chosen: Ints = np.argmin(np.stack([curve.seconds(sizes) for curve in self.curves]), axis=0)
@@ -134,10 +145,11 @@ def bus_bandwidth(kind: Kind, count: int, size: float, seconds: float) -> float:
 def _curves(network: Network, kind: Kind, where: Spread) -> Iterator[Curve]:
     for algorithm in network.library.algorithms:
         run = RUNS[algorithm](kind, network, where)
+        sent = tuple(sum(phase.sent_over(level) for phase in run) for level in range(len(where.parts)))
         for protocol in _protocols(network, where, run):
             phases = [_curve(network, phase, protocol) for phase in run]
             fixed, per_byte, per_root = (sum(part) for part in zip(*phases, strict=True))
-            yield Curve(algorithm, protocol, network.library.launch_s + fixed, per_byte, per_root)
+            yield Curve(algorithm, protocol, network.library.launch_s + fixed, per_byte, per_root, sent)
 
 
 def _curve(network: Network, phase: Phase, protocol: str) -> tuple[float, float, float]:

@@ -18,6 +18,7 @@ from nest.cost import alpha_beta
 from nest.cost.algorithms import Kind
 from nest.cost.groups import Spread, spread
 from nest.cost.links import Network, Use
+from nest.forms import Form
 from nest.graph import Axis, Collective, CollectiveKind
 from nest.problem import HELD, Problem, Training, Variant
 from nest.units import Floats, Ints
@@ -87,26 +88,30 @@ def axis_group(variant: Variant, axis: Axis) -> tuple[int, int]:
     }[axis]
 
 
-def axis_starts(variant: Variant, axis: Axis) -> Ints:
+def axis_starts(form: Form, axis: Axis) -> Ints:
     """Return the first devices of all groups of an axis inside a block that starts at device 0."""
-    step, count = axis_group(variant, axis)
-    places = np.arange(variant.width, dtype=np.int64)
+    step, count = axis_group(form.variant, axis)
+    places = np.arange(form.computing, dtype=np.int64)
     starts: Ints = places[places // step % count == 0]
     return starts
 
 
-def copies_of(variant: Variant, blocks: Ints, *, expert: bool) -> Ints:
+def copies_of(form: Form, blocks: Ints, *, expert: bool) -> Ints:
     """Return the devices that hold copies of what the first device of a block holds.
 
     Parameters
     ----------
+    form
+        Of the stage: what is sharded inside it is held by the devices for that as well.
     blocks
         First devices of the same stage in all replicas.
     expert
         Whether it is an expert's weights, of which every expert rank has its own.
     """
+    variant = form.variant
     ranks = variant.context * (1 if expert else variant.expert)
-    return np.sort((blocks[:, None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
+    parts = blocks[:, None] + variant.width * np.arange(form.inside, dtype=np.int64)
+    return np.sort((parts[..., None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
 
 
 class Crossing(NamedTuple):
@@ -165,7 +170,7 @@ class Exchanges:
         key = first, stride, replicas, ranks, variant.tensor if ranks > 1 else 1
         if key not in self._holders:
             blocks = first + stride * np.arange(replicas, dtype=np.int64)
-            self._holders[key] = self.spread(copies_of(variant, blocks, expert=expert))
+            self._holders[key] = self.spread(copies_of(Form(variant), blocks, expert=expert))
         return self._holders[key]
 
     def seconds(self, kind: CollectiveKind, where: Spread, sizes: Floats) -> Floats:
@@ -177,6 +182,14 @@ class Exchanges:
             slowest = np.maximum(slowest, self.hop_s(level, sizes))
         return slowest * (where.count - 1)
 
+    def sent_over(self, level: int, kind: CollectiveKind, where: Spread, sizes: Floats) -> Ints:
+        """Return the bytes, to the byte, that a group sends over a level or one outside it in collectives (D16)."""
+        if kind == "ring":
+            sent = sizes * ((where.count - 1) * sum(where.hops[level:]))
+        else:
+            sent = self._curves(Kind(kind), where).sent_over(level, sizes)
+        return np.rint(sent).astype(np.int64)
+
     def exposed_s(self, each: Collective, where: Spread) -> float:
         """Return what a collective of a layer takes: what no computation hides, and what it costs the one that does."""
         seconds = float(self.seconds(each.kind, where, np.array([float(each.bytes)]))[0])
@@ -184,7 +197,7 @@ class Exchanges:
 
     def hop_s(self, level: int, sizes: Floats) -> Floats:
         """Return the times of transfers between two devices that a level joins."""
-        return self._curves(Kind.POINT_TO_POINT, self._pair(level)).seconds(sizes)
+        return self._curves(Kind.POINT_TO_POINT, self.pair(level)).seconds(sizes)
 
     def crossing_s(self, variant: Variant, level: int, sizes: Floats) -> Crossing:
         """Return for how long a stage is busy with so many bytes that cross a boundary of a level, there and back.
@@ -197,8 +210,10 @@ class Exchanges:
     def resharding_s(self, ends: tuple[Variant, Variant], level: int, sizes: tuple[Floats, Floats]) -> Crossing:
         """Return the same between stages of two tensor widths, whose tensors are laid out anew (D10).
 
-        Each device of the narrower stage deals with as many of the wider one as that is wider. Where ranks have parts
-        of their own, or transfers are split, it sends each of them a part of what it has; else each of them all of it.
+        Each device of the stage with fewer tensor ranks deals with as many of the other one as that has more. Where
+        ranks have parts of their own, or transfers are split, it sends each of them a part of what it has; else each of
+        them all of it. Between stages whose devices share the sequences of a microbatch otherwise, a device sends and
+        receives what is alive on it, in whatever parts.
 
         Parameters
         ----------
@@ -207,22 +222,31 @@ class Exchanges:
         sizes
             Bytes alive on a device of each.
         """
-        narrow, wide = sorted(ends, key=lambda variant: variant.tensor)
-        (part, gathered), (other, behind) = map(self._sent, ends, sizes)
-        times = 1 if wide.sequence or self.splits_transfers else -(-wide.tensor // narrow.tensor)
-        hop = self.hop_s(level, np.maximum(part, other) * times)
+        hop = self.hop_s(level, self.transferred(ends, sizes))
+        gathered, behind = map(self._gathered_s, ends, sizes)
         return Crossing(hop, np.maximum(gathered, behind), hop if self.blocking_sends else np.zeros_like(hop))
 
-    def _sent(self, variant: Variant, sizes: Floats) -> tuple[Floats, Floats]:
-        """Return the bytes that each device sends of so many, and what it takes to gather the whole from its parts."""
-        if not self.splits_transfers or variant.tensor == 1 or variant.sequence:
-            return sizes, np.zeros_like(sizes)
-        group = self.spread(range(variant.tensor))
-        return sizes / variant.tensor, self.seconds("all-gather", group, sizes)
+    def transferred(self, ends: tuple[Variant, Variant], sizes: tuple[Floats, Floats]) -> Floats:
+        """Return the bytes that each device sends, and receives, at a boundary, at the end with the fewer devices."""
+        here, there = ends
+        parts = [size / each.tensor if self.gathers(each) else size for each, size in zip(ends, sizes, strict=True)]
+        copied = not (max(ends, key=lambda variant: variant.tensor).sequence or self.splits_transfers)
+        ways = (-(-there.tensor // here.tensor), -(-here.tensor // there.tensor)) if copied else (1, 1)
+        return np.maximum(parts[0] * ways[0], parts[1] * ways[1])
+
+    def gathers(self, variant: Variant) -> bool:
+        """Whether the tensor ranks of a stage each send a part of what crosses a boundary, and gather the whole."""
+        return self.splits_transfers and variant.tensor > 1 and not variant.sequence
+
+    def _gathered_s(self, variant: Variant, sizes: Floats) -> Floats:
+        """Return what it takes to gather so many bytes from the parts that tensor ranks have, where they do."""
+        if not self.gathers(variant):
+            return np.zeros_like(sizes)
+        return self.seconds("all-gather", self.spread(range(variant.tensor)), sizes)
 
     def ends_s(self, level: int, sizes: Floats) -> Floats:
         """Return what an all-reduce takes of two devices that a level joins: copies of a table in two stages."""
-        return self._curves(Kind.ALL_REDUCE, self._pair(level)).seconds(sizes)
+        return self._curves(Kind.ALL_REDUCE, self.pair(level)).seconds(sizes)
 
     def _curves(self, kind: Kind, where: Spread) -> alpha_beta.Collective:
         key = kind, where
@@ -230,7 +254,8 @@ class Exchanges:
             self._known[key] = alpha_beta.collective(self.network, kind, where)
         return self._known[key]
 
-    def _pair(self, level: int) -> Spread:
+    def pair(self, level: int) -> Spread:
+        """Return how two devices are spread that a level joins."""
         levels = range(len(self.cluster.levels))
         parts, hops = (tuple(high if at == level else low for at in levels) for low, high in ((1, 2), (0, 2)))
         ones = tuple(1 if at <= level else 2 for at in levels)

@@ -87,6 +87,10 @@ class Spread:
         """Levels that the collective uses, innermost first."""
         return tuple(level for level, parts in enumerate(self.parts) if parts > 1)
 
+    def children(self, level: int) -> int:
+        """Return the children of a level that have members, in all groups of the level together; 1 for a single one."""
+        return max(1, sum(self.hops[level:]))
+
     def peers(self, level: int) -> int:
         """Return the members that a member reaches through the level and no further, for the one that climbs most."""
         beyond = self.least[level + 1] if level + 1 < len(self.least) else self.count

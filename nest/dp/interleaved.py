@@ -22,7 +22,6 @@ from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
-from nest.presets import Arrangement
 from nest.tables import ChunkedBand, GroupedTables
 from nest.tables.chunked import Again
 from nest.tables.exchanged import PLAIN, Exchanged, least_exchanged
@@ -101,11 +100,6 @@ class InterleavedBounds(SumBounds):
         return int(self.objective(np.array([choice.stages]), np.array([choice.further]), hops, exchanged, types)[0])
 
 
-def _shape(choice: SumChoice) -> tuple[int, int, Arrangement]:
-    """Return what placings are asked for by."""
-    return choice.stages, choice.replicas, choice.arrangement
-
-
 class Sharded(NamedTuple):
     """A way to shard, the ticks that it adds to the loads of stages, and what they do once per iteration then."""
 
@@ -139,7 +133,7 @@ class InterleavedSearch(SumSearch):
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks that side constraints admit."""
         tables = self.tables
-        for placing in filter(partial(self._admits, choice), tables.placings(*_shape(choice))):
+        for placing in filter(partial(self._admits, choice), self.placings(choice)):
             yield InterleavedChoice(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
 
     def _admits(self, choice: SumChoice, placing: Placing) -> bool:

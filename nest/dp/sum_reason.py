@@ -8,9 +8,10 @@ import numpy as np
 
 from nest.dp.agenda import settle_sums
 from nest.dp.incumbent import First
+from nest.dp.uneven_search import settle_uneven
 from nest.dp.watch import Watch
 from nest.problem import Problem, Variant
-from nest.tables import GroupedTables, Tables
+from nest.tables import GroupedTables, InsideTables, Tables
 from nest.units import bytes_of
 
 
@@ -20,9 +21,12 @@ def why_no_sum(tables: Tables) -> str | None:
     plain = Tables(problem.with_constraints(), tables.scale) if tables.filters.local else tables
     first = First()
     settle_sums(plain, Watch(None, None, first))
+    if not first.found:
+        settle_uneven(plain, Watch(None, None, first))
     if first.found:
         return None
-    reasons = [*_missing(problem, plain), *(_why(each) for each in plain.grouped)]
+    inside = (form for each in plain.uneven for form in each.forms if isinstance(form, InsideTables))
+    reasons = [*_missing(problem, plain), *(_why(each) for each in [*plain.grouped, *inside])]
     text, _ = min(reasons, key=lambda reason: reason[1])
     return f"{text}{' (no other variant is closer to fitting)' if len(reasons) > 1 else ''}"
 
@@ -46,9 +50,16 @@ def _variant(variant: Variant) -> str:
     return f"variant {variant}"
 
 
+def _name(tables: GroupedTables) -> str:
+    if not isinstance(tables, InsideTables):
+        return _variant(tables.variant)
+    split = ", with a part of the batch on each" if tables.form.splits else ""
+    return f"{_variant(tables.form.whole)}, sharded inside over {tables.form.inside}{split}"
+
+
 def _why(tables: GroupedTables) -> tuple[str, float]:
     choices, blocks = tables.problem.choices, tables.devices // tables.width
-    name = _variant(tables.variant)
+    name = _name(tables)
     if choices.stages is not None and min(choices.stages) > min(tables.layers, blocks):
         asked, most = min(choices.stages), min(tables.layers, blocks)
         text = f"{asked} stages are asked for, there are {tables.layers} layers and room for {blocks} stages"
@@ -68,7 +79,7 @@ def _devices(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
     if stages * replicas <= blocks:
         return None
     taken = f"stages x replicas x width, {stages} x {replicas} x {width}, are {stages * replicas * width} devices"
-    return f"{_variant(tables.variant)}: {taken}, the cluster has {tables.devices}", stages * replicas / blocks
+    return f"{_name(tables)}: {taken}, the cluster has {tables.devices}", stages * replicas / blocks
 
 
 def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
@@ -76,7 +87,7 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
 
     There are as many replicas as there can be, and the stage shards and recomputes in the way that leaves the least.
     """
-    name, capacity, options = _variant(tables.variant), tables.capacity, tables.options(replicas, 1)
+    name, capacity, options = _name(tables), tables.capacity, tables.options(replicas, 1)
     if not options:
         return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
     needs = np.minimum.reduce([tables.alone(option) for option in options])

@@ -59,13 +59,19 @@ class SumSearch:
         """Return an outer choice with all that it does not say of itself: variant, schedule and chunks."""
         return self.tables.variant, choice, self.schedule, self.chunks
 
+    def placings(self, choice: SumChoice) -> tuple[Placing, ...]:
+        """Return the placings of a choice: none where degrees of sharding leave its stages no way to shard."""
+        if not self.tables.options(choice.replicas, choice.stages):
+            return ()
+        return self.tables.placings(choice.stages, choice.replicas, choice.arrangement)
+
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks in which stages see something else.
 
         Where there are several classes of devices, what they see takes long to say, and some may see the same.
         """
         tables, seen = self.tables, set[object]()
-        for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
+        for placing in self.placings(choice):
             found = Prepared(self, choice, placing, tables.sites(choice.stages, choice.replicas, placing))
             if tables.problem.cluster.classes:
                 yield found

@@ -1,4 +1,4 @@
-"""The search over plans whose stages have tensor widths of their own, under the objective `sum`.
+"""The search over plans whose stages have widths of their own, under the objective `sum`.
 
 Outer choices come in the order of their bounds, and each is settled exactly, until no bound can win. Plans whose stages
 are all of one variant were searched before, and their best is what these have to beat.
@@ -6,7 +6,7 @@ are all of one variant were searched before, and their best is what these have t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,15 +19,16 @@ from nest.dp.uneven_lattice import Lattice
 from nest.dp.uneven_outer import UnevenBounds, UnevenChoice, uneven_choices
 from nest.dp.uneven_rows import Asked, Placed, UnevenPath, UnevenRows
 from nest.dp.watch import Watch
+from nest.forms import Variant
 from nest.places import Placing
-from nest.plan import Plan, Stage
+from nest.plan import Plan, Stage, inside_stage
 from nest.tables import GroupedBand, Tables, UnevenTables
 from nest.tables.shares import Option
 from nest.units import NEVER
 
 
 def least_uneven(tables: Tables) -> int:
-    """Return a bound of all plans whose stages have tensor widths of their own; `NEVER` where there are none."""
+    """Return a bound of all plans whose stages have widths of their own; `NEVER` where there are none."""
     return min((bound for bound, _, _ in _agenda(tables)), default=NEVER)
 
 
@@ -73,24 +74,25 @@ class UnevenSearch:
         allowed = self.tables.problem.choices.stages
         most = min(layers, room // min(self.tables.widths))
         counts = [count for count in range(1, most + 1) if allowed is None or count in allowed]
-        alike: dict[tuple[Option, ...], list[int]] = {}
+        alike: dict[tuple[tuple[Option, ...], ...], list[int]] = {}
         for count in counts:  # a stage that is the only one may exchange otherwise
-            alike.setdefault(self.tables.forms[0].options(choice.replicas, count), []).append(count)
+            alike.setdefault(self.tables.options(choice.replicas, count), []).append(count)
         for options, some in alike.items():
-            lattice = Lattice(self.tables, choice.replicas, choice.layout, max(some))
-            if lattice.spots:
-                capped = _Settling(self, choice, watch)
+            lattice, capped = (
+                Lattice(self.tables, choice.replicas, choice.layout, max(some)),
+                _Settling(self, choice, watch),
+            )
+            if lattice.spots and capped.most(0) >= 0:  # else no load is small enough to be better than what was found
                 capped.settle_rows(self._rows(capped, lattice, options, tuple(some)))
 
     def _rows(
-        self, capped: _Settling, lattice: Lattice, options: tuple[Option, ...], counts: tuple[int, ...]
+        self, capped: _Settling, lattice: Lattice, options: tuple[tuple[Option, ...], ...], counts: tuple[int, ...]
     ) -> UnevenRows:
-        choice, first, watch = capped.choice, self.tables.forms[0], capped.watch
-        flying = (0, *(first.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
+        choice, watch = capped.choice, capped.watch
+        flying = (0, *(self.tables.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
         most = capped.most(0)
         engines = tuple(
-            SumRows(self._of_form(at, most), (), Holding(options, Placing(0, 0)), watch)
-            for at in range(len(self.tables.forms))
+            SumRows(self._of_form(at, most), (), Holding(each, Placing(0, 0)), watch) for at, each in enumerate(options)
         )
         asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
         return UnevenRows(lattice, engines, asked, watch)
@@ -150,16 +152,21 @@ class _Settling(Capped[UnevenRows, UnevenPath]):
 
 
 def uneven_plan(tables: UnevenTables, choice: UnevenChoice, path: UnevenPath) -> Plan:
-    """Return the plan of a path: of the variant of its widest stages."""
-    widest = max(each.spot.form for each in path.stages)
-    variant, layout = tables.forms[widest].variant, choice.layout
-    stages = tuple(_stage(tables, each, widest) for each in path.stages)
+    """Return the plan of a path: of the variant of its stages with the most tensor ranks."""
+    layout = choice.layout
+    wholes = (tables.shapes[each.spot.form].whole for each in path.stages)
+    variant = max(wholes, key=lambda whole: whole.tensor)
+    stages = tuple(_stage(tables, each, variant) for each in path.stages)
     stride = variant.width if layout.by_stage else layout.apart
     technologies = tables.problem.cluster.technologies
     return Plan(variant, choice.replicas, stride, stages, layout.arrangement, technologies=technologies)
 
 
-def _stage(tables: UnevenTables, placed: Placed, widest: int) -> Stage:
-    form = tables.forms[placed.spot.form]
-    own = None if placed.spot.form == widest else form.variant.tensor
-    return stage_of(form, (placed.first, placed.end), placed.spot.start, placed.way, tensor=own)
+def _stage(tables: UnevenTables, placed: Placed, variant: Variant) -> Stage:
+    shape, form = tables.shapes[placed.spot.form], tables.forms[placed.spot.form]
+    own = None if shape.variant.tensor == variant.tensor else shape.variant.tensor
+    stage = stage_of(form, (placed.first, placed.end), placed.spot.start, placed.way, tensor=own)
+    if shape.inside == 1:
+        return stage
+    zero = min(placed.way.option.zero, 3)
+    return replace(stage, sharding=inside_stage(zero, shape.inside, splits_batch=shape.splits))

@@ -4,6 +4,7 @@ It never reads the solvers' tables. It walks every stage of every replica at its
 `nest.cost`, and names each broken rule as `docs/formulation.md` does.
 """
 
+from nest.evaluate.crossing import crossing
 from nest.evaluate.judge import evaluate
 from nest.evaluate.played import pipeline_of, sync_of
 from nest.evaluate.rules import sharing_replicas
@@ -14,6 +15,7 @@ __all__ = [
     "Levels",
     "StageFigures",
     "Violation",
+    "crossing",
     "evaluate",
     "pipeline_of",
     "sharing_replicas",

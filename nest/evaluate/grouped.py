@@ -29,17 +29,18 @@ from nest.cost.schedules import Schedule
 from nest.evaluate.rules import priced_sharding, sharing_replicas
 from nest.evaluate.verdict import Levels, StageFigures
 from nest.evaluate.walk import Groups, Walk
+from nest.forms import Form
 from nest.graph import CollectiveKind, Layer, LayerGraph, Recomputed
 from nest.pipeline import StageTimes, flights, shared
 from nest.plan import Plan
-from nest.problem import Problem, Variant, exchanging_type
+from nest.problem import Problem, exchanging_type
 
 
 def grouped_figures(problem: Problem, plan: Plan, graph: LayerGraph, scale: Scale) -> Iterator[StageFigures]:
     """Yield the figures of each stage of a plan that keeps the rules ``cover`` and ``order``."""
     walk = Walk(problem, plan, graph, scale)
     for at in range(len(plan.stages)):
-        yield _Stage(walk, at).figures()
+        yield GroupedStage(walk, at).figures()
 
 
 class Shown(NamedTuple):
@@ -89,15 +90,16 @@ def _together(boundaries: Iterable[list[Hop]]) -> list[Hop]:
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """A stage by its number."""
+class GroupedStage:
+    """A stage by its number, with what its layers and the holders of its weights take."""
 
     walk: Walk
     at: int
 
     @property
-    def variant(self) -> Variant:
-        return self.walk.variants[self.at]
+    def form(self) -> Form:
+        """What it is of."""
+        return self.walk.forms[self.at]
 
     @cached_property
     def classes(self) -> frozenset[str]:
@@ -106,11 +108,13 @@ class _Stage:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
+        """Its layers, with the times of its devices."""
         graph = across(self.walk.graph_of(self.at), self.classes)
         return graph.named(self.walk.plan.stages[self.at].layers)
 
     @cached_property
     def zero(self) -> int:
+        """Its ZeRO type, by what is exchanged."""
         problem, stages = self.walk.problem, self.walk.plan.stages
         return exchanging_type(priced_sharding(problem, stages[self.at])[0], len(stages), problem.training)
 
@@ -121,6 +125,7 @@ class _Stage:
 
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:
+        """What each of its layers computes again."""
         return self.walk.plan.stages[self.at].repeats(self.layers)
 
     @cached_property
@@ -134,7 +139,7 @@ class _Stage:
         before, behind = map(_together, self._crossings)
         shown, sync, step = self._shown(), self._sync(), self._step()
         blocks = self.walk.blocks(self.at)
-        places = self.walk.places(blocks, self.variant.width).tolist()
+        places = self.walk.places(blocks, self.form.width).tolist()
         passes = {place: self._passes(place) for place in set(places)}
         rows = [
             (
@@ -216,7 +221,7 @@ class _Stage:
         """Return a pass of one layer in a block, without what it repeats."""
         layer = self.layers[at]
         own = self.walk.ticks([layer.forward_s if when == "forward" else layer.backward_s])
-        return own + sum(self.walk.inside(each, self.variant, block) for each in layer.collectives if each.when == when)
+        return own + sum(self.walk.inside(each, self.form, block) for each in layer.collectives if each.when == when)
 
     def _again(self, at: int, block: int) -> int:
         """Return what one layer repeats in a block."""
@@ -224,7 +229,7 @@ class _Stage:
         if again is None:
             return 0
         return self.walk.ticks([again.repeated_s]) + sum(
-            self.walk.inside(each, self.variant, block) for each in again.collectives
+            self.walk.inside(each, self.form, block) for each in again.collectives
         )
 
     def _shown(self) -> Shown:
@@ -237,7 +242,7 @@ class _Stage:
     def _shown_of(self, at: int) -> Shown:
         """Return the same of one layer whose weights are gathered for each pass."""
         block = self._first_block
-        gathered = self._exchanged(FORWARD, self._weights([self.layers[at]]))
+        gathered = self._exchanged(FORWARD, self.weights([self.layers[at]]))
         opens = any(at == first for first, _ in self.parts)
         forward = self._left(gathered, 0 if opens else self._pass(at, "forward", block))
         window = self._pass(at, "backward", block) + self._again(at, block)
@@ -252,25 +257,26 @@ class _Stage:
     def _sync(self) -> int:
         """Return what is left of exchanges once per iteration, the sums of gradients beside the last backward pass."""
         factor = self.walk.problem.preset.sync_factor
-        summed = self._exchanged(sums(self.walk.problem.training), self._held, factor) + self._across()
+        summed = self._exchanged(sums(self.walk.problem.training), self.held, factor) + self._across()
         window = max(self._window - sum(self._behind), 0)
         window = min(int(hideable(summed, len(self.layers))), window)
-        once = self._left(summed, window) + self._exchanged(GATHERS, self._held, factor)
+        once = self._left(summed, window) + self._exchanged(GATHERS, self.held, factor)
         return once + self._ends()
 
     def _ends(self) -> int:
         """Return what it takes to sum the gradients of copies of a table, between the first stage and the last."""
         walk, last = self.walk, len(self.walk.plan.stages) - 1
         tied = sum(walk.quanta(layer.tied_bytes) for layer in self.layers)
-        if not tied or self._has_table:
+        if not tied or self.has_table:
             return 0
-        size = np.array([walk.bytes(tied) * self._times_sent("gradients")])
+        size = np.array([walk.bytes(tied) * self.times_sent("gradients")])
         levels = set(walk.problem.cluster.spans(walk.blocks(0), walk.blocks(last)).tolist())
         factor = walk.problem.preset.sync_factor
         return max(walk.ticks(walk.exchanges.ends_s(level, size) * factor) for level in levels)
 
     @property
-    def _has_table(self) -> bool:
+    def has_table(self) -> bool:
+        """Whether it holds the table that others copy."""
         graph = self.walk.graph_of(self.at)
         return graph.layers[graph.table_place].id in self.walk.plan.stages[self.at].layers
 
@@ -283,7 +289,7 @@ class _Stage:
     @property
     def _stepped_on(self) -> int:
         """Quanta of weights whose state a device holds."""
-        parts = zip(self._held, self._degrees, strict=True)
+        parts = zip(self.held, self.degrees, strict=True)
         return sum(stepped_on(weights, self.zero, ranks) for weights, ranks in parts)
 
     @property
@@ -307,9 +313,9 @@ class _Stage:
     def _behind(self) -> tuple[int, ...]:
         """What each layer exchanges in this time for each microbatch, whether it is hidden or not."""
         by_type = SCATTERS if self._puts_off else BACKWARD
-        return tuple(self._exchanged(by_type, self._weights([layer])) for layer in self.layers)
+        return tuple(self._exchanged(by_type, self.weights([layer])) for layer in self.layers)
 
-    def _weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
+    def weights(self, layers: Iterable[Layer]) -> tuple[int, int]:
         """Return quanta of dense weights, and of the experts' on each device."""
         experts = whole = 0
         for layer in layers:
@@ -318,10 +324,10 @@ class _Stage:
         return whole - experts, experts
 
     @cached_property
-    def _held(self) -> tuple[int, int]:
+    def held(self) -> tuple[int, int]:
         """The same of the stage, which holds a table once that several of its layers use."""
-        dense, experts = self._weights(self.layers)
-        tied = sum(self.walk.quanta(layer.tied_bytes) for layer in self.layers) if self._has_table else 0
+        dense, experts = self.weights(self.layers)
+        tied = sum(self.walk.quanta(layer.tied_bytes) for layer in self.layers) if self.has_table else 0
         return dense - tied, experts
 
     def _exchanged(self, by_type: ZeroExchanges, held: tuple[int, int], factor: float = 1.0) -> int:
@@ -329,20 +335,21 @@ class _Stage:
         total = 0
         for weights, groups in zip(held, self._groups, strict=True):
             for kind, part in by_type[self.zero]:
-                size = self.walk.bytes(weights) * self._times_sent(part)
+                size = self.walk.bytes(weights) * self.times_sent(part)
                 total += self._slowest(kind, groups.within, size, factor)
         return total
 
     def _across(self) -> int:
         """Return what the groups that each share the weights between them take to sum their shares of the gradients."""
         total = 0
-        for weights, groups, degree in zip(self._held, self._groups, self._degrees, strict=True):
+        for weights, groups, degree in zip(self.held, self._groups, self.degrees, strict=True):
             if groups.across:
-                shard = self.walk.bytes(weights) * self._times_sent("gradients") / degree
+                shard = self.walk.bytes(weights) * self.times_sent("gradients") / degree
                 total += self._slowest("all-reduce", groups.across, shard, self.walk.problem.preset.sync_factor)
         return total
 
-    def _times_sent(self, part: Part) -> float:
+    def times_sent(self, part: Part) -> float:
+        """Return how many bytes are exchanged for each byte of weights."""
         return self.walk.copies.summed if part == "gradients" else self.walk.copies.gathered
 
     def _slowest(self, kind: CollectiveKind, groups: Iterable[Spread], size: float, factor: float) -> int:
@@ -358,16 +365,17 @@ class _Stage:
         return tuple(found)  # type: ignore[return-value]
 
     @property
-    def _degrees(self) -> tuple[int, int]:
+    def degrees(self) -> tuple[int, int]:
         """Over how many ranks dense weights are spread, and an expert's."""
-        return self.walk.problem.copy_ranks(self.variant, self.together)
+        dense, expert = self.walk.problem.copy_ranks(self.form.variant, self.together)
+        return dense * self.form.inside, expert * self.form.inside
 
     def _memory(self) -> tuple[int, int]:
         """Return quanta on each device, and by how many the optimizer's step takes more than a backward pass."""
         walk, stages = self.walk, len(self.walk.plan.stages)
         held = sum(
             state(weights, walk.copies, self.zero, ranks)
-            for weights, ranks in zip(self._held, self._degrees, strict=True)
+            for weights, ranks in zip(self.held, self.degrees, strict=True)
         )
         microbatches = -(-walk.problem.microbatches(walk.plan.variant) // walk.plan.replicas)
         held_by = [again or layer for layer, again in zip(self.layers, self.again, strict=True)]
@@ -392,9 +400,9 @@ class _Stage:
 
     def _moment(self, layer: Layer, working: int) -> int:
         """Return what is in use for a moment while a layer runs."""
-        spread = [self.zero if ranks > 1 else 0 for ranks in self._degrees]
+        spread = [self.zero if ranks > 1 else 0 for ranks in self.degrees]
         whole = sum(
             whole_for_a_moment(weights, self.walk.copies, zero)
-            for weights, zero in zip(self._weights([layer]), spread, strict=True)
+            for weights, zero in zip(self.weights([layer]), spread, strict=True)
         )
         return working + whole

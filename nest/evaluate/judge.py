@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 from nest.constraints import Filters, Outer, Whole
@@ -10,6 +11,7 @@ from nest.cost.scale import Scale, scale_of
 from nest.cost.schedule import iteration, summed
 from nest.cost.schedules import Schedule
 from nest.errors import InvalidPlan
+from nest.evaluate.crossing import crossing
 from nest.evaluate.grouped import grouped_figures
 from nest.evaluate.levelled import levelled_figures
 from nest.evaluate.played import chunk_times, stage_times
@@ -18,6 +20,7 @@ from nest.evaluate.rules import (
     chunk_violations,
     cover_violations,
     memory_violations,
+    of_own_widths,
     placement_violations,
     priced_sharding,
     range_violations,
@@ -51,7 +54,7 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     InvalidProblem
         If nobody prices as the preset says.
     OutOfScope
-        If tensor widths of stages differ and a side constraint is one for stages of one width.
+        If stages have widths of their own and a side constraint is one for stages of one width.
     """
     problem.preset.require_prices()
     graph = _graph(problem, plan)
@@ -77,9 +80,11 @@ def evaluate(problem: Problem, plan: Plan, scale: Scale | None = None) -> Evalua
     objective, sync = _objective(problem, plan, scale, figures)
     violations += range_violations(scale, max(stage.load for stage in figures), objective)
     if problem.constraints:
-        if plan.uneven:
+        if of_own_widths(problem, plan):
             Filters(problem).require_limits("stages")
         whole = _whole(problem, plan, scale, figures, (objective, sync))
+        if Filters(problem).crossed:
+            whole = replace(whole, crossing=crossing(problem, plan, scale))
         memory = [bytes_of(stage.memory, scale.quanta_per_byte) for stage in figures]
         violations += [Violation(kind, how) for kind, how in broken(problem, whole, memory)]
     return Evaluation(scale, objective, figures, tuple(violations))
@@ -102,6 +107,10 @@ def _objective(problem: Problem, plan: Plan, scale: Scale, figures: tuple[StageF
 def _graph(problem: Problem, plan: Plan) -> LayerGraph:
     if not plan.stages:
         raise InvalidPlan("stages", "the plan has no stage", "give at least one")
+    for at, stage in enumerate(plan.stages):
+        if stage.sharding.splits_batch and plan.variant.microbatch % stage.inside:
+            what = f"{stage.inside} parts of a microbatch of {plan.variant.microbatch} sequences"
+            raise InvalidPlan(f"stages[{at}].sharding", what, "give a degree that divides it, or splits_batch = false")
     for variant in (plan.variant, *plan.stage_variants):
         if variant not in problem.graphs:
             raise InvalidPlan("plan", f"the problem has no costs for {variant}", "use a variant of the problem")

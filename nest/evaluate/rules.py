@@ -13,6 +13,7 @@ import numpy as np
 from nest.constraints import Filters
 from nest.cost.scale import Scale
 from nest.evaluate.verdict import StageFigures, Violation
+from nest.forms import Form
 from nest.graph import LayerGraph
 from nest.line import EVERY, Line, Ranges
 from nest.places import Shape, lines, placings
@@ -58,22 +59,27 @@ def choice_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _variant_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Rules ``variant`` and ``nesting``: one variant, or a tensor width of its own for each stage."""
-    uneven = _may_be_uneven(problem, plan)
-    if plan.uneven and not uneven:
-        widths = sorted({each.tensor for each in plan.stage_variants})
-        allowed = sorted({each.tensor for each in problem.stage_variants(plan.variant)}) or "those of the variant"
-        yield Violation("variant", f"stages have tensor widths {widths}, single stages may have {allowed}")
-    elif not uneven and not problem.admits(plan.variant):
+    forms, own = problem.stage_forms(plan.variant), _may_be_uneven(problem, plan)
+    widths, allowed = (sorted({each.variant.tensor for each in some}) for some in (plan.stage_forms, forms))
+    if plan.uneven and not set(widths) <= set(allowed):
+        single = allowed or "those of the variant"
+        yield Violation("variant", f"stages have tensor widths {widths}, single stages may have {single}")
+    elif not own and not problem.admits(plan.variant):
         yield Violation("variant", f"{plan.variant} is not among the allowed ones")
-    for variant in dict.fromkeys((plan.variant, *plan.stage_variants)):
-        if pair := problem.unnested(variant):
+    for form in dict.fromkeys((Form(plan.variant), *plan.stage_forms)):
+        if pair := problem.unnested(form):
             what = f"groups of {pair[0]} devices do not nest with groups of {pair[1]} of the network"
             yield Violation("nesting", what)
 
 
 def _may_be_uneven(problem: Problem, plan: Plan) -> bool:
-    """Whether all stages have tensor widths of those that a plan may give each stage."""
-    return set(plan.stage_variants) <= set(problem.stage_variants(plan.variant))
+    """Whether all stages are of forms that a plan may give each stage."""
+    return set(plan.stage_forms) <= set(problem.stage_forms(plan.variant))
+
+
+def of_own_widths(problem: Problem, plan: Plan) -> bool:
+    """Whether stages of a plan have widths of their own, and stand as such do: where all are alike, many do not."""
+    return plan.uneven or (plan.sharded_inside and problem.preset.sharding == "replicas")
 
 
 def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) -> str | None:
@@ -104,31 +110,51 @@ def _wrong_recompute(problem: Problem, plan: Plan, stage: Stage, *, last: bool) 
 def _sharding_violations(problem: Problem, plan: Plan, at: int) -> Iterator[Violation]:
     """Yield what a stage shards otherwise than allowed, the first fault of each."""
     sharding, allowed = plan.stages[at].sharding, problem.choices.zero
+    inside = problem.preset.sharding == "stage"
     if sharding.zero not in allowed:
         yield Violation("sharding", f"stage {at} uses ZeRO-{sharding.zero}, allowed are {sorted(allowed)}")
-    elif sharding.kind not in ("none", problem.preset.sharding):
-        where = {"stage": "inside the stage", "replicas": "over replicas"}[sharding.kind]
-        name = problem.preset.name
-        yield Violation("sharding", f"stage {at} shards {where}, which {name!r} does not price")
-    elif sharding.degree > 1 and sharding.degree not in _degrees(problem, plan):
+    elif inside and sharding.kind == "replicas":
+        yield Violation("sharding", f"stage {at} shards over replicas, which {problem.preset.name!r} does not price")
+    elif inside and sharding.splits_batch:
+        yield Violation("sharding", f"stage {at} splits the batch, which {problem.preset.name!r} does not price")
+    elif not inside and (what := _wrong_inside(problem, plan, at)):
+        yield Violation("sharding", f"stage {at} {what}")
+    elif sharding.degree > 1 and (inside or sharding.kind == "replicas") and not _is_degree(problem, plan, at):
         yield Violation("sharding", f"stage {at} shards over {sharding.degree}, which is no allowed degree")
+
+
+def _wrong_inside(problem: Problem, plan: Plan, at: int) -> str | None:
+    """Return why a stage may not be sharded inside so, or has to be; None where it may."""
+    choices, stage = problem.choices, plan.stages[at]
+    degrees = choices.shard_inside or frozenset({1})
+    if of_own_widths(problem, plan) and stage.inside not in degrees:
+        return f"takes {stage.inside} times its devices, stages may be sharded inside over {sorted(degrees)}"
+    split = stage.sharding.splits_batch
+    if stage.inside > 1 and choices.splits_batch not in (None, split):
+        return f"{'splits' if split else 'does not split'} the batch, splits_batch is {str(not split).lower()}"
+    return None
 
 
 def sharing_replicas(problem: Problem, plan: Plan, at: int) -> int:
     """Return how many neighbouring replicas share a stage's weights between them (rule C7).
 
-    All of them where the stage shards over no replicas, or over a number of ranks that is not legal.
+    All of them where the stage shards over no replicas, or over a number of ranks that is not legal; 1 where it is
+    sharded inside.
     """
+    if problem.preset.sharding == "replicas" and plan.stages[at].inside > 1:
+        return 1
     each, (zero, degree) = problem.copy_ranks(plan.variant, 1)[0], priced_sharding(problem, plan.stages[at])
     legal = zero and degree % each == 0 and plan.replicas % (degree // each) == 0
     return degree // each if legal else plan.replicas
 
 
-def _degrees(problem: Problem, plan: Plan) -> tuple[int, ...]:
+def _is_degree(problem: Problem, plan: Plan, at: int) -> bool:
+    """Whether a stage may shard over so many ranks."""
+    degree = plan.stages[at].sharding.degree
     if problem.preset.sharding == "stage":
-        return problem.zero_degrees(plan.variant.width)
+        return degree in problem.zero_degrees(plan.variant.width)
     each = problem.copy_ranks(plan.variant, 1)[0]
-    return tuple(each * size for size in problem.shard_groups(plan.variant, plan.replicas))
+    return degree in {each * size for size in problem.shard_groups(plan.variant, plan.replicas)}
 
 
 def chunk_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -208,14 +234,14 @@ def _part_violations(graph: LayerGraph, plan: Plan) -> Iterator[Violation]:
 def placement_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Yield violations of ``block``, ``placement`` and ``devices``."""
     for at, stage in enumerate(plan.stages):
-        due = plan.stage_variants[at].width * (stage.sharding.degree if stage.sharding.kind == "stage" else 1)
+        due = stage.form(plan.variant).width
         if stage.devices != due:
             yield Violation("block", f"stage {at} has {stage.devices} devices, its widths make {due}")
-    stands = _stands_uneven(problem, plan)
-    if plan.uneven and not stands:
+    stands, own = _stands_uneven(problem, plan), of_own_widths(problem, plan)
+    if own and not stands:
         widths = ", ".join(str(stage.devices) for stage in plan.stages)
         yield Violation("placement", f"stages of {widths} devices start, or replicas follow, where they may not")
-    elif not plan.uneven and not (stands and _may_be_uneven(problem, plan)):
+    elif not own and not (stands and _may_be_uneven(problem, plan)):
         yield from _placing_violations(problem, plan)
     yield from _device_violations(problem, plan)
 
@@ -317,4 +343,4 @@ def range_violations(scale: Scale, load: int, objective: int) -> Iterator[Violat
 def priced_sharding(problem: Problem, stage: Stage) -> tuple[int, int]:
     """Return ZeRO type and degree of a stage, as far as its sharding is of the kind that the preset prices."""
     sharding = stage.sharding
-    return (sharding.zero, sharding.degree) if sharding.kind == problem.preset.sharding else (0, 1)
+    return (sharding.zero, sharding.degree) if sharding.kind in (problem.preset.sharding, "stage") else (0, 1)

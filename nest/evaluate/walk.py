@@ -16,9 +16,10 @@ from nest.cost.exchanges import (
 from nest.cost.groups import Spread
 from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
+from nest.forms import Form, Variant
 from nest.graph import Axis, Collective, LayerGraph
 from nest.plan import Plan
-from nest.problem import Problem, Variant
+from nest.problem import Problem
 from nest.units import Ints, Number, bytes_of, quanta
 
 
@@ -62,10 +63,11 @@ class Walk:
         self.problem, self.plan, self.scale = problem, plan, scale
         self.exchanges, self.copies = Exchanges(problem), problem.training.held
         self.hidden, self.parts = hidden_millionths(problem.training), plan.chunks * len(plan.stages)
-        self._part_of, self.variants = part_numbers(plan, graph), plan.stage_variants
+        self._part_of, self.forms = part_numbers(plan, graph), plan.stage_forms
+        self.variants = tuple(form.variant for form in self.forms)
         self._groups: dict[tuple[Variant, Axis, int], Spread] = {}
-        self._holders: dict[tuple[Variant, tuple[int, ...]], Spread] = {}
-        self._inside: dict[tuple[Variant, Collective, int], int] = {}
+        self._holders: dict[tuple[Form, tuple[int, ...]], Spread] = {}
+        self._inside: dict[tuple[Form, Collective, int], int] = {}
 
     def quanta(self, size: Number) -> int:
         """Return a number of bytes in quanta."""
@@ -100,9 +102,9 @@ class Walk:
         return boundary % count, (boundary + 1) % count
 
     def levels(self, boundary: int) -> Ints:
-        """Return the levels between a part and the next: a row for each replica, a column for each device."""
+        """Return the levels between a part and the next: a row for each replica, a column for each computing device."""
         at, to = self.ends(boundary)
-        ranks = np.arange(min(self.plan.stages[at].devices, self.plan.stages[to].devices), dtype=np.int64)
+        ranks = np.arange(min(self.forms[at].computing, self.forms[to].computing), dtype=np.int64)
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
     def alive(self, boundary: int, at: int) -> float:
@@ -119,17 +121,19 @@ class Walk:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
         return self.bytes(sum(largest.values()))
 
-    def inside(self, collective: Collective, variant: Variant, block: int) -> int:
+    def inside(self, collective: Collective, form: Form, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
-        key = variant, collective, int(self.places(np.array(block), variant.width))
+        variant, place = form.variant, int(self.places(np.array(block), form.width))
+        key = form, collective, place
         if key not in self._inside:
-            starts = key[2] + axis_starts(variant, collective.axis)
-            groups = {self._group(variant, collective.axis, int(start)) for start in starts}
+            starts = place + axis_starts(form, collective.axis)
+            groups = {self.group(variant, collective.axis, int(start)) for start in starts}
             slowest = max(self.exchanges.exposed_s(collective, group) for group in groups)
             self._inside[key] = self.scale.time.ticks(slowest)
         return self._inside[key]
 
-    def _group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+    def group(self, variant: Variant, axis: Axis, start: int) -> Spread:
+        """Return how the group of an axis inside a block is spread whose first device is given."""
         key = variant, axis, start % self.problem.cluster.period
         if key not in self._groups:
             step, count = axis_group(variant, axis)
@@ -144,20 +148,24 @@ class Walk:
         together
             Neighbouring replicas that share the weights between them.
         """
-        variant = self.variants[at]
+        return Groups(*map(frozenset, self.all_groups(at, together, expert=expert)))
+
+    def all_groups(self, at: int, together: int, *, expert: bool) -> tuple[list[Spread], list[Spread]]:
+        """Return it for each group: those that share a weight between them, and those that have the same share."""
+        form, variant = self.forms[at], self.variants[at]
         through = variant.tensor * variant.context
         apart = variant.expert if expert else 1
         offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
         blocks = self.blocks(at).reshape(-1, together)
-        within = {self._holder(variant, expert, row + offset) for row in blocks for offset in offsets}
+        within = [self._holder(form, expert, row + offset) for row in blocks for offset in offsets]
         apart_from = blocks.T if len(blocks) > 1 else ()
-        across = {self._alone(variant, column + device) for column in apart_from for device in range(variant.width)}
-        return Groups(frozenset(within), frozenset(across))
+        across = [self._alone(form, column + device) for column in apart_from for device in range(form.width)]
+        return within, across
 
-    def _holder(self, variant: Variant, expert: bool, blocks: Ints) -> Spread:
-        key = variant, (int(expert), *self._within_period(blocks))
+    def _holder(self, form: Form, expert: bool, blocks: Ints) -> Spread:
+        key = form, (int(expert), *self._within_period(blocks))
         if key not in self._holders:
-            self._holders[key] = self.exchanges.spread(copies_of(variant, blocks, expert=expert))
+            self._holders[key] = self.exchanges.spread(copies_of(form, blocks, expert=expert))
         return self._holders[key]
 
     def _within_period(self, devices: Ints) -> tuple[int, ...]:
@@ -165,8 +173,8 @@ class Walk:
         period = self.problem.cluster.period
         return tuple((devices - devices[0] // period * period).tolist())
 
-    def _alone(self, variant: Variant, devices: Ints) -> Spread:
-        key = variant, (-1, *self._within_period(devices))
+    def _alone(self, form: Form, devices: Ints) -> Spread:
+        key = form, (-1, *self._within_period(devices))
         if key not in self._holders:
             self._holders[key] = self.exchanges.spread(devices)
         return self._holders[key]

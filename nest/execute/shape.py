@@ -196,8 +196,8 @@ def _check(problem: Problem, plan: Plan) -> None:
             what = f"{stage.sharding.degree} ranks, of {plan.replicas} replicas with {each} each"
             raise InvalidPlan(f"stages[{at}].sharding", what, "`nest evaluate` says which rule the plan breaks")
         if stage.sharding.kind == "stage":
-            what = f"{stage.sharding.degree} groups of devices inside a stage (presets 'artifact' and 'paper')"
-            remedy = "nest run shards over replicas only: solve under preset 'default', or with --set zero=none"
+            what = f"{stage.sharding.degree} groups of devices inside a stage"
+            remedy = "nest run shards over replicas only: solve under preset 'default', with --set shard_inside=none"
             raise InvalidPlan(f"stages[{at}].sharding", what, remedy)
     if plan.variant.expert > 1 and plan.variant.tensor > 1:
         what = f"{plan.variant.expert} expert ranks with {plan.variant.tensor} tensor ranks"

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
 from nest.explain.questions import ASKING, Answer, Questions, decided_by_variants, likeliest_first, with_variant
-from nest.problem import Choices, Problem, SideConstraint
+from nest.problem import Choices, Form, Problem, SideConstraint, Variant
 from nest.units import Number
 
 MOST_BYTES = 2**53
@@ -102,6 +103,10 @@ def explain(problem: Problem, reason: str | None = None, *, time_limit_s: float 
     return Explanation(reason, conflict, relaxations, questions.all_answered)
 
 
+WIDENING = {"recompute", "stage_tensor", "shard_inside", "splits_batch"}
+"""Choices that demand nothing: without them there are no more plans."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """Something that a problem demands: as on the command line, and what takes it away."""
@@ -113,7 +118,7 @@ class _Part:
 def _parts(problem: Problem) -> list[_Part]:
     """Return the choices that a problem narrows, and its side constraints, equal ones as one."""
     choices, free = problem.choices, Choices()
-    names = [spec.name for spec in fields(Choices) if spec.name != "recompute"]
+    names = [spec.name for spec in fields(Choices) if spec.name not in WIDENING]
     narrowed = [name for name in names if getattr(choices, name) != getattr(free, name)]
     found = [_Part(f"{name}={_spell(getattr(choices, name))}", _freeing(name)) for name in narrowed]
     distinct: list[SideConstraint] = []
@@ -148,7 +153,8 @@ def _conflict(problem: Problem, questions: Questions) -> tuple[str, ...]:
         *_parts(problem),
         _Part(f"memory={cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
     ]
-    if not any(more.unnested(variant) and not problem.unnested(variant) for variant in problem.variants):
+    forms: list[Variant | Form] = [*problem.variants, *chain.from_iterable(problem.families)]
+    if not any(more.unnested(form) and not problem.unnested(form) for form in forms):
         # else more devices rule plans out: what was the whole cluster is a group then, with which variants have to nest
         parts.insert(-1, _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)))
     found = [_minimal(problem, order, questions) for order in (parts, parts[::-1])]

@@ -133,7 +133,7 @@ class Questions:
 
 def decided_by_variants(problem: Problem) -> bool:
     """Whether nothing but memory, devices and choices decides which plans there are, of each variant by itself."""
-    apart = problem.choices.stage_tensor is None
+    apart = not problem.choices.uneven
     return apart and problem.preset.collectives == "groups" and not problem.constraints
 
 

@@ -101,8 +101,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
     constraint = RunsOn(framework, run, numbers_of(run.model))
     hybrid = choices.hybrid and framework.hybrid
     chunks = choices.chunks if "interleaved" in schedules else None
-    asked = problem.with_choices(
-        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=chunks, stage_tensor=None
+    asked = replace(problem, choices=choices.alike).with_choices(
+        zero=zeros, stage_recompute=kinds, hybrid=hybrid, schedules=schedules, chunks=chunks
     )
     asked = asked.with_constraints(*problem.constraints, constraint)
     parts = framework.parts if "interleaved" not in schedules else frozenset[Recompute]()

@@ -51,6 +51,7 @@ class ShardingTable(Table):
     kind: Annotated[ShardingKind, Meta(description='"none", "replicas" or "stage"')]
     zero: Annotated[int, Meta(ge=0, le=3, description="a ZeRO type, 0 to 3")]
     degree: Count
+    splits_batch: Switch = False
 
 
 class StageTable(Table):
@@ -252,7 +253,12 @@ def _stage_document(stage: Stage) -> dict[str, Any]:
         "recompute": stage.recompute,
         **({} if stage.tensor is None else {"tensor": stage.tensor}),
         **({} if stage.recomputed is None else {"recomputed": stage.recomputed}),
-        "sharding": {"kind": sharding.kind, "zero": sharding.zero, "degree": sharding.degree},
+        "sharding": {
+            "kind": sharding.kind,
+            "zero": sharding.zero,
+            "degree": sharding.degree,
+            **({"splits_batch": True} if sharding.splits_batch else {}),
+        },
         "load_s": stage.load_s,
         "memory_bytes": stage.memory_bytes,
     }
@@ -313,7 +319,8 @@ def _check_recompute(table: PlanFile, where: str) -> None:
 
 def _stage(table: StageTable, where: str) -> Stage:
     try:
-        sharding = Sharding(table.sharding.kind, table.sharding.zero, table.sharding.degree)
+        given = table.sharding
+        sharding = Sharding(given.kind, given.zero, given.degree, given.splits_batch)
     except InvalidPlan as fault:
         raise InvalidPlan(key(where, "sharding"), fault.problem, fault.remedy) from None
     try:

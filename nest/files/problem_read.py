@@ -157,7 +157,9 @@ def _choices(table: ChoicesTable) -> Choices:
         recomputed=_allowed(table.recomputed, "recomputed"),
         hybrid=table.hybrid,
         chunks=_allowed(table.chunks, "chunks"),
-        stage_tensor=_widths(table.stage_tensor),
+        stage_tensor=_widths(table.stage_tensor, "stage_tensor"),
+        shard_inside=_widths(table.shard_inside, "shard_inside"),
+        splits_batch=None if table.splits_batch == "any" else table.splits_batch,
         schedules=frozenset([table.schedules] if isinstance(table.schedules, str) else table.schedules),
     )
 
@@ -171,13 +173,13 @@ def _allowed(value: int | list[int] | str, name: str) -> Allowed:
         raise InvalidProblem(key("choices", name), str(fault), f"give {ADVICE}") from None
 
 
-def _widths(value: int | list[int] | str) -> Allowed:
+def _widths(value: int | list[int] | str, name: str) -> Allowed:
     if not isinstance(value, str):
-        return _allowed(value, "stage_tensor")
+        return _allowed(value, name)
     try:
         return parse_widths(value)
     except ValueError as fault:
-        raise InvalidProblem(key("choices", "stage_tensor"), str(fault), f"give {WIDTHS_ADVICE}") from None
+        raise InvalidProblem(key("choices", name), str(fault), f"give {WIDTHS_ADVICE}") from None
 
 
 def _zero(value: int | list[int] | str) -> frozenset[int]:

@@ -128,6 +128,8 @@ def choice_values(choices: Choices) -> Values:
             values[name] = spell_allowed(allowed)
     if choices.sequence is not None:
         values["sequence"] = choices.sequence
+    if choices.splits_batch is not False:
+        values["splits_batch"] = "any" if choices.splits_batch is None else choices.splits_batch
     if choices.price_at_most is not None:
         values["price_at_most"] = choices.price_at_most
     if choices.stage_recompute is not None:

@@ -192,6 +192,8 @@ class ChoicesTable(Table):
     recomputed: AllowedValues = "any"
     hybrid: Switch = True
     stage_tensor: Widths = "none"
+    shard_inside: Widths = "none"
+    splits_batch: Annotated[bool | Literal["any"], Meta(description='true, false or "any"')] = False
     price_at_most: PriceLimit = "any"
     variant_recompute: RecomputeKinds | UnsetType = UNSET
     schedules: ScheduleNames = "1f1b"

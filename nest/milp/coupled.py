@@ -58,6 +58,10 @@ class Coupled(ABC):
             self._literals[key] = self.either([self.use[at] for at in key])
         return self._literals[key]
 
+    def sent_over(self, level: int) -> Sequence[Sequence[Term]]:
+        """Return what stages send over a level or one outside it, by position; raises `OverflowError` where unknown."""
+        raise OverflowError(f"preset {self.problem.preset.name!r} counts no bytes of all devices over level {level}")
+
     @abstractmethod
     def either(self, literals: Sequence[Variable]) -> Variable:
         """Return a new literal that one of some literals is 1, of which no more than one is."""
@@ -171,6 +175,15 @@ class SumTerms(Coupled):
             for arc in arcs:
                 found.setdefault((made.choices[made.arcs.choice[arc]].variant, position), []).append(arc)
         return [self._slot(*key, arcs) for key, arcs in found.items()]
+
+    def sent_over(self, level: int) -> Sequence[Sequence[Term]]:
+        """Return what stages send over a level or one outside it, by position."""
+        made = self.formulation
+        levels = [each for each, _ in made.tables.filters.crossed]
+        if level not in levels:
+            raise OverflowError(f"no constraint says in `most_crossing` how much may go over level {level}")
+        sent = made.arcs.sent[:, levels.index(level)].tolist()
+        return [[(sent[arc], self.arc[arc]) for arc in arcs] for arcs in made.by_position.values()]
 
     def _slot(self, variant: Variant, position: int, arcs: list[int]) -> Slot:
         columns, ways = self.formulation.arcs, [self.formulation.way(arc) for arc in arcs]

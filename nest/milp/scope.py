@@ -33,9 +33,9 @@ def require_scope(problem: Problem) -> None:
     if not (sums(preset) or levelled(preset)):
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, REMEDY)
-    if problem.choices.stage_tensor is not None:
-        what = "the programme covers stages of one tensor width"
-        raise OutOfScope("choices.stage_tensor", what, "take the dynamic program: backend 'auto' or 'dp'")
+    for name in problem.choices.uneven:
+        what = "the programme covers stages of one width"
+        raise OutOfScope(f"choices.{name}", what, "take the dynamic program: backend 'auto' or 'dp'")
     if problem.cluster.classes:
         what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
         raise OutOfScope("cluster.classes", what, REMEDY)

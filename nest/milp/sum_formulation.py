@@ -70,6 +70,8 @@ class SumArcs:
         ZeRO type by what is exchanged, and replicas of a group that shares weights: `nest.tables.shares.Option`.
     kind, layers
         What is recomputed, as a place in `GroupedTables.repeating` from 1, or 0; and in how many layers.
+    sent
+        Bytes of an iteration, a column for each of `nest.constraints.Filters.crossed`.
     """
 
     choice: Ints
@@ -82,6 +84,7 @@ class SumArcs:
     together: Ints
     kind: Ints
     layers: Ints
+    sent: Ints
 
     def __len__(self) -> int:
         return len(self.choice)
@@ -127,14 +130,15 @@ class SumFormulation:
         return cls(tables, rooms)
 
     def _arcs(self, rooms: Sequence[Room]) -> SumArcs:
-        parts = [[np.zeros(0, dtype=np.int64)] * len(SumArcs.__dataclass_fields__)]
+        none = np.zeros((0, len(self.tables.filters.crossed)), dtype=np.int64)
+        parts = [[*[none[:, :0].ravel()] * (len(SumArcs.__dataclass_fields__) - 1), none]]
         for at, room in enumerate(rooms):
             options = self.of(room.choice).options(room.choice.replicas, room.choice.stages)
             zero, together = np.array(options, dtype=np.int64).reshape(-1, 2).T
             for position, ways in enumerate(room.ways, start=1):
                 columns = (np.full_like(ways.first, each) for each in (at, position))
                 sharding = zero[ways.option], together[ways.option]
-                parts.append([*columns, *ways[:4], *sharding, ways.kind, ways.layers])
+                parts.append([*columns, *ways[:4], *sharding, ways.kind, ways.layers, ways.sent])
         return SumArcs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def of(self, choice: SumChoice) -> GroupedTables:

@@ -6,7 +6,7 @@ avoids, and the synchronisation that none avoids leave room for it. These are co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,11 +25,14 @@ class Room:
         By position from the end; some position has none where there is no such plan.
     least
         Ticks that every plan takes at least, as far as it is below the limit.
+    most
+        Bytes that all stages together may send, by column of `Ways.sent`.
     """
 
     choice: SumChoice
     ways: list[Ways]
     least: int
+    most: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -49,7 +52,7 @@ def room_below(stages: StageWays, choice: SumChoice, limit: int) -> Room:
     most = min(left // choice.further if choice.further else LONGEST - 1, LONGEST - 1)
     if left < 0:
         return Room(choice, [Ways.together([])], limit)
-    return narrowed(Room(choice, stages.positions(choice, most), total), cuts, limit)
+    return narrowed(Room(choice, stages.positions(choice, most), total, stages.bytes.most), cuts, limit)
 
 
 def narrowed(room: Room, cuts: int, limit: int) -> Room:
@@ -67,15 +70,25 @@ def _narrowed(room: Room, cuts: int, limit: int) -> Room:
     sums = _through([(each, each.load) for each in ways], cuts, np.add)
     loads = _through([(each, each.load) for each in ways], cuts, np.maximum)
     syncs = _through([(each, each.sync) for each in ways], cuts, np.maximum)
+    within = _within_bytes(room, cuts)
     kept, least = list[Ways](), NEVER
-    for each, total, load, sync in zip(ways, sums, loads, syncs, strict=True):
-        open_ = (total < NEVER) & (load < LONGEST)
+    for each, total, load, sync, may in zip(ways, sums, loads, syncs, within, strict=True):
+        open_ = may & (total < NEVER) & (load < LONGEST)
         objective = total + further * np.where(open_, load, 0) + sync
         rough = total + further * load.astype(np.float64) + sync
         fits = open_ & (rough < 2.0 * HARD_LIMIT) & (objective < limit)
         kept.append(each.pick(fits))
         least = min(least, int(objective[fits].min(initial=NEVER)))
-    return Room(room.choice, kept, max(room.least, min(least, limit)))
+    return replace(room, ways=kept, least=max(room.least, min(least, limit)))
+
+
+def _within_bytes(room: Room, cuts: int) -> list[np.ndarray]:
+    """Return which stages are on a path that sends no more bytes than it may, by position."""
+    within = [np.ones(len(each.first), dtype=bool) for each in room.ways]
+    for column, most in enumerate(room.most):
+        sums = _through([(each, each.sent[:, column]) for each in room.ways], cuts, np.add)
+        within = [may & (sent <= min(most, NEVER - 1)) for may, sent in zip(within, sums, strict=True)]
+    return within
 
 
 def _through(stages: list[tuple[Ways, Ints]], cuts: int, join: np.ufunc) -> list[Ints]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_sent import Marks, StageBytes
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
 from nest.tables.shares import Option, Shares
@@ -35,6 +36,8 @@ class Ways(NamedTuple):
     option, kind, layers
         Place among the options of the outer choice, place of what is recomputed in `GroupedTables.repeating` from 1, or
         0 for nothing, and in how many layers.
+    sent
+        Bytes of an iteration, a column for each of `nest.constraints.Filters.crossed`.
     """
 
     first: Ints
@@ -44,6 +47,7 @@ class Ways(NamedTuple):
     option: Ints
     kind: Ints
     layers: Ints
+    sent: Ints
 
     def pick(self, chosen: np.ndarray) -> Ways:
         """Return those that a mask or indices pick."""
@@ -52,8 +56,17 @@ class Ways(NamedTuple):
     @classmethod
     def together(cls, parts: list[Ways]) -> Ways:
         """Return the stages of all parts."""
-        empty = [np.zeros(0, dtype=np.int64)] * len(cls._fields)
-        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+        none = np.zeros((0, 0), dtype=np.int64)
+        every = parts or [cls._make([*[none.ravel()] * (len(cls._fields) - 1), none])]
+        return cls._make(np.concatenate(columns) for columns in zip(*every, strict=True))
+
+
+class _Sight(NamedTuple):
+    """What a stage sees of its outer choice: the network, microbatches in flight, and levels that its bytes cross."""
+
+    seen: Seen
+    flying: int
+    marks: Marks
 
 
 class _Sharded(NamedTuple):
@@ -73,26 +86,28 @@ class StageWays:
         Of the variant.
     kept
         ``"every"`` way; of each option the fastest recomputation with which a stage fits (``"sharding"``); or of these
-        none than which another is no slower in load and synchronisation (``"fastest"``).
+        none than which another is no slower in load and synchronisation (``"fastest"``). Where bytes count, of each
+        kind of recomputation the fastest, and none than which another is no slower and sends no more.
     """
 
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
         self._bands: dict[int, GroupedBand] = {}
         self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
+        self.bytes = StageBytes(tables)
 
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
         """Return the stages of a choice of a load of at most ``most``, by position from the end."""
         band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
-        known: dict[tuple[Seen, int], Ways] = {}
+        known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
         found = []
         for position in range(1, choice.stages + 1):
             flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = sites[-position], flying
+            key = _Sight(sites[-position], flying, marks[-position])
             if key not in known:
-                known[key] = self._ways(band, *key, options, most)
+                known[key] = self._ways(band, key, options, most)
             found.append(self._placed(choice, position, known[key]))
         return found
 
@@ -119,19 +134,22 @@ class StageWays:
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
 
-    def _ways(self, band: GroupedBand, seen: Seen, flying: int, options: tuple[Option, ...], most: int) -> Ways:
+    def _ways(self, band: GroupedBand, sight: _Sight, options: tuple[Option, ...], most: int) -> Ways:
         """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
-        plain, parts = band.work + band.hops(seen.pairs), list[Ways]()
+        seen, plain, parts = sight.seen, band.work + band.hops(sight.seen.pairs), list[Ways]()
         for at, option in enumerate(options):
             sharded = self._of(band, seen, option)
             own = plain + sharded.own
             may = band.valid & (own <= most)
-            if may.any():
-                for added, kind, count in self._repeats(band, sharded.way, flying, may):
-                    chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
-                    first, end = band.cuts_of(chosen)
-                    columns = own + added, sharded.waits, np.full_like(own, at), kind, count
-                    parts.append(Ways._make([first, end, *(each[chosen] for each in columns)]))
+            if not may.any():
+                continue
+            sent = self.bytes.sent(band, seen, option, sight.marks)
+            for added, kind, count in self._repeats(band, sharded.way, sight.flying, may):
+                chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
+                first, end = band.cuts_of(chosen)
+                columns = own + added, sharded.waits, np.full_like(own, at), kind, count
+                rows = self.bytes.rows(band, sent, chosen, (seen, option, kind, count))
+                parts.append(Ways._make([first, end, *(each[chosen] for each in columns), rows]))
         found = Ways.together(parts)
         return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
@@ -139,11 +157,16 @@ class StageWays:
         self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
-        if self.kept != "every":
+        if self.kept != "every" and not self.bytes:
             yield band.recomputation(way, flying, may)
             return
-        nothing = np.zeros(may.shape, dtype=np.int64)
-        yield np.where(band.plain(way.option, flying), 0, NEVER), nothing, nothing
+        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, flying)
+        yield np.where(plain, 0, NEVER), nothing, nothing
+        if self.kept != "every":
+            for at in range(len(self.tables.repeating)):
+                count = band.fewest(way.option, flying, at, may & ~plain)
+                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+            return
         numbers = self.tables.problem.choices.recomputed
         for at, repeating in enumerate(self.tables.repeating):
             able, done = band.sums(repeating.able.astype(np.int64)), np.zeros(may.shape, dtype=np.int64)
@@ -163,8 +186,10 @@ class StageWays:
 
 
 def _undominated(ways: Ways, cuts: int) -> Ways:
-    """Return for each stage the ways than which no other is faster in one time and no slower in the other."""
+    """Return for each stage the ways than which no other is better in one figure and no worse in the others."""
     stage = ways.first * cuts + ways.end
+    if ways.sent.size:
+        return _undominated_by_bytes(ways, stage)
     order = np.lexsort((ways.sync, ways.load, stage))
     stage, sync = stage[order], ways.sync[order]
     ranks = np.searchsorted(distinct(sync), sync)
@@ -172,6 +197,18 @@ def _undominated(ways: Ways, cuts: int) -> Ways:
     ranks -= np.cumsum(begins) * (1 + ranks.max(initial=0))  # of each stage all are below those of the one before
     before = np.concatenate([np.full(1, NEVER), np.minimum.accumulate(ranks)])[:-1]
     return ways.pick(order[ranks < before])
+
+
+def _undominated_by_bytes(ways: Ways, stage: Ints) -> Ways:
+    """Return the same where bytes count as well: each way beside those of its stage that come before it in an order."""
+    figures = np.column_stack([ways.load, ways.sync, ways.sent])
+    order = np.lexsort((*figures.T[::-1], stage))
+    stage, figures = stage[order], figures[order]
+    kept, apart = np.ones(len(order), dtype=bool), 1
+    while len(near := np.flatnonzero(stage[apart:] == stage[:-apart])):
+        kept[near[(figures[near] <= figures[near + apart]).all(axis=1)] + apart] = False
+        apart += 1
+    return ways.pick(order[kept])
 
 
 def kept_under(filters: Filters) -> Kept:

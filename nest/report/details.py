@@ -9,7 +9,7 @@ from rich.table import Table
 from nest.breakdown import LoadParts, MemoryParts
 from nest.constraints import Filters
 from nest.report.figures import PricedPlan
-from nest.report.format import duration, number_range, number_ranges, percent, share, size
+from nest.report.format import duration, level_name, number_range, number_ranges, percent, share, size
 from nest.report.layout import Column, ruled_table
 from nest.report.stage_table import groups, stage_name
 
@@ -69,6 +69,17 @@ def memory_table(priced: PricedPlan) -> Table:
         return [*held, size(total, aligned=True), percent(total, priced.capacity(at))]
 
     return _table(priced, MEMORY_NAMES, MemoryParts, ("Total", "Of device"), cells)
+
+
+def crossing_table(priced: PricedPlan) -> Table:
+    """Return a row for each level: the bytes that an iteration sends over it or one outside it, and their mean."""
+    devices = priced.devices_used - priced.devices_idle
+    columns = [Column("Level"), *(Column(name, number=True) for name in ("Bytes", "Of each device"))]
+    rows = [
+        (level_name(priced.problem.cluster, at), f"{sent:,}", size(sent / devices, aligned=True))
+        for at, sent in enumerate(priced.crossing)
+    ]
+    return ruled_table(columns, rows)
 
 
 def spent_text(priced: PricedPlan) -> str:

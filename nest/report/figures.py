@@ -15,7 +15,7 @@ from nest.breakdown import (
     memory_parts,
 )
 from nest.cost.schedule import rounds
-from nest.evaluate import Evaluation, evaluate, sync_of
+from nest.evaluate import Evaluation, crossing, evaluate, sync_of
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.throughput import Workload
@@ -106,6 +106,11 @@ class PricedPlan:
     def spent(self) -> IterationParts:
         """Where the iteration's time goes, in ticks."""
         return iteration_parts(self.problem, self.plan, self.evaluation, self.loads)
+
+    @cached_property
+    def crossing(self) -> tuple[int, ...]:
+        """Bytes that an iteration sends over each level or one outside it; none where the preset counts none (D16)."""
+        return crossing(self.problem, self.plan, self.evaluation.scale)
 
     @cached_property
     def limit_s(self) -> float:

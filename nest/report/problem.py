@@ -153,6 +153,8 @@ def _choices(problem: Problem) -> str:
         del values["recompute"]  # which the preset leaves to something else
     if problem.choices.hybrid:
         del values["hybrid"]
+    if problem.choices.shard_inside is None:
+        del values["splits_batch"]
     if problem.choices.schedules == {"1f1b"}:
         del values["schedules"]
     fixed = [f"{name} {_choice(value)}" for name, value in values.items() if value not in (None, [0, 1, 2, 3])]

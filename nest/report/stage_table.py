@@ -110,12 +110,20 @@ def recompute_text(problem: Problem, plan: Plan, stage: Stage) -> str:
 
 
 def sharding_text(problem: Problem, plan: Plan, stage: Stage) -> str:
-    """Return ZeRO type and degree, as in ``1 x28``, ``1 x16/64`` if over some of the ranks with copies, or a dash."""
+    """Return ZeRO type and degree, as in ``1 x28``, ``1 x16/64`` if over some of the ranks with copies, or a dash.
+
+    Where stages may shard either way, ``3 x2 inside`` is over devices of the stage, and ``3 x2 split`` over such that
+    share the batch.
+    """
     sharding, holders = stage.sharding, _holders(problem, plan)
     if sharding.kind == "none":
         return "-"
-    some = sharding.kind == "replicas" and sharding.degree != holders
-    return f"{sharding.zero} x{sharding.degree}{f'/{holders}' if some else ''}"
+    text = f"{sharding.zero} x{sharding.degree}"
+    if sharding.kind == "replicas":
+        return text if sharding.degree == holders else f"{text}/{holders}"
+    if sharding.splits_batch:
+        return f"{text} split"
+    return f"{text} inside" if problem.preset.sharding == "replicas" else text
 
 
 def _holders(problem: Problem, plan: Plan) -> int:
@@ -126,7 +134,8 @@ def _holders(problem: Problem, plan: Plan) -> int:
 def _in_words(sharding: Sharding, holders: int) -> str:
     if sharding.kind == "none":
         return "no ZeRO"
-    number, where = str(sharding.degree), "groups of each stage"
+    shared = ", which share the batch" if sharding.splits_batch else ""
+    number, where = str(sharding.degree), f"groups of each stage{shared}"
     if sharding.kind == "replicas":
         where = "ranks that hold copies"
         number += f" of {holders}" if sharding.degree != holders else ""

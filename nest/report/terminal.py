@@ -16,7 +16,7 @@ from nest.evaluate import Evaluation, Violation
 from nest.explain import Explanation
 from nest.plan import Plan
 from nest.problem import Problem
-from nest.report.details import SPENT_NAMES, line_text, load_table, memory_table, spent_text
+from nest.report.details import SPENT_NAMES, crossing_table, line_text, load_table, memory_table, spent_text
 from nest.report.figures import PricedPlan
 from nest.report.format import (
     count,
@@ -229,6 +229,8 @@ def _tables(priced: PricedPlan, shown: Shown) -> Iterator[RenderableType]:
     if shown.details:
         yield from ("", "What one microbatch keeps each stage busy with:", load_table(priced))
         yield from ("", "What each device holds:", memory_table(priced))
+        if priced.crossing:
+            yield from ("", "What an iteration sends over each level, or one outside it:", crossing_table(priced))
     if shown.runners is not None:
         yield from ("", "The best plans of other widths, numbers of stages and replicas:")
         yield runners_table(priced, shown.runners)

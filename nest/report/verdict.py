@@ -9,6 +9,7 @@ from nest.evaluate import Evaluation
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.report.figures import PricedPlan
+from nest.report.format import level_name
 from nest.report.runners import runners_document
 from nest.report.shown import NOTHING_ELSE, Shown
 from nest.units import RELATIVE_ERROR, Number
@@ -59,6 +60,7 @@ def verdict_document(
         "differences": [asdict(difference) for difference in differences(priced, objective)],
         "iteration": None if priced is None else _iteration(priced),
         "stages": [] if priced is None else _stages(priced),
+        "levels": [] if priced is None else _levels(priced),
         **runners_document(problem, shown.runners),
     }
 
@@ -78,6 +80,12 @@ def _iteration(priced: PricedPlan) -> dict[str, object]:
     names = ("iteration_s", "load_s", "rounds", "sync_s", "slowest", "microbatches", "devices_used", "limit_s", "mfu")
     spent = {name: priced.seconds(ticks) for name, ticks in priced.spent.as_dict().items()}
     return {name: getattr(priced, name) for name in names} | {"spent_s": spent}
+
+
+def _levels(priced: PricedPlan) -> list[dict[str, object]]:
+    """Return what an iteration sends over each level or one outside it, where the preset counts it."""
+    cluster = priced.problem.cluster
+    return [{"level": level_name(cluster, at), "crossing_bytes": sent} for at, sent in enumerate(priced.crossing)]
 
 
 def _stages(priced: PricedPlan) -> list[dict[str, object]]:

@@ -90,11 +90,14 @@ class _Maker:
         return [shape for shape in shapes if shape not in apart]
 
     def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
-        """Yield the variants of a shape, up to the microbatch of which no device can hold a layer."""
+        """Yield the variants of a shape, up to the microbatch of which no device can hold a layer, or a part of it."""
+        limit, parts = 0, max(self.run.choices.splits)
         for at, microbatch in enumerate(self.widths.microbatch[0]):
             variant = replace(shape, microbatch=microbatch)
             graph = self._graph(variant)
-            if at and not self._fits(graph):
+            if at and not limit and not self._fits(graph):
+                limit = microbatch * parts
+            if limit and microbatch >= limit:
                 self._too_large.append(microbatch)
                 return
             yield variant, graph

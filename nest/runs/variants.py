@@ -164,6 +164,8 @@ class Widths:
         asked: Allowed = getattr(self.run.choices, name)
         if name == "tensor" and asked is not None:
             asked |= self.run.choices.stage_tensor or frozenset()
+        if name == "microbatch" and asked is not None:
+            asked = self.run.choices.with_parts(asked)
         values = sorted(usual if asked is None else asked)
         reasons = {value: why_not(value) for value in values}
         kept = [value for value in values if not reasons[value]]

@@ -7,8 +7,10 @@ times follow from the places of all members of a group; `Tables` are those of al
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.chunked import ChunkedBand
+from nest.tables.crossing import Crossing
 from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
+from nest.tables.inside import InsideTables
 from nest.tables.levelled import Band, VariantTables
 from nest.tables.sums import UNLIMITED, prefix
 from nest.tables.uneven import UnevenTables
@@ -20,9 +22,11 @@ __all__ = [
     "BranchedBand",
     "BranchedTables",
     "ChunkedBand",
+    "Crossing",
     "Ends",
     "GroupedBand",
     "GroupedTables",
+    "InsideTables",
     "Tables",
     "TooManyStages",
     "UnevenTables",

@@ -61,8 +61,9 @@ class GroupedBand:
         The same as ``end`` where it is, and the last cut elsewhere.
     opening, counts
         Place of the first layer of each stage, and how many layers it has.
-    work, window, dense, expert
-        Ticks and quanta of each stage; ``window`` is what sums of gradients run beside.
+    work, window, dense, expert, tied
+        Ticks and quanta of each stage; ``window`` is what sums of gradients run beside, ``tied`` what is a copy of a
+        table that other devices hold.
     """
 
     def __init__(self, tables: GroupedTables, depth: int, ends: Ends = ANY, *, puts_off: bool = False) -> None:
@@ -71,7 +72,7 @@ class GroupedBand:
         self._rate()
         self.dense, self.expert = map(self.sums, (tables.dense, tables.expert))
         tied, has_table = self.sums(tables.tied), self.sums((np.arange(tables.layers) == tables.table).astype(int)) > 0
-        self._tied = np.where(has_table, 0, tied)
+        self.tied: Ints = np.where(has_table, 0, tied)
         self.dense -= np.where(has_table, tied, 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
@@ -171,7 +172,7 @@ class GroupedBand:
 
     def ends(self, levels: tuple[int, ...]) -> Ints:
         """Ticks of each stage to sum the gradients of its copies of a table."""
-        return self.tables.summed_ends(levels, self._tied)
+        return self.tables.summed_ends(levels, self.tied)
 
     def spread_out(self, values: Ints) -> Ints:
         """Return values of pairs of `loads_of_weights` as values of stages."""
@@ -218,6 +219,36 @@ class GroupedBand:
         fits = repeats.fits(stages, count[asking], flying)
         ticks[asking] = np.where(fits, repeats.added(way.again[at], stages, count[asking]), NEVER)
         return ticks
+
+    def fewest(self, option: Option, flying: int, at: int, asked: np.ndarray) -> Ints:
+        """Return how many layers of each stage that is asked for recompute at least, 0 where no number makes it fit.
+
+        Parameters
+        ----------
+        at
+            Place of what they recompute in `GroupedTables.repeating`.
+        """
+        room, count = self.rooms(option), np.zeros(self.valid.shape, dtype=np.int64)
+        asking = np.nonzero(asked & self.valid & (room >= 0))
+        stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
+        count[asking] = self._repeating(at, option).fewest(stages, flying)
+        return count
+
+    def sums_again(self, option: Option, at: int, values: Ints, count: Ints) -> Ints:
+        """Return the sum of a value of the layers of each stage of which so many recompute.
+
+        Parameters
+        ----------
+        at
+            As for `fewest`.
+        values
+            Sums of that of the first 0, 1, ... layers that can recompute.
+        """
+        found = np.zeros(self.valid.shape, dtype=np.int64)
+        asking = np.nonzero(self.valid & (count > 0))
+        stages = Stages(*self.cuts_of(asking), self._kept[asking], self._kept[asking])
+        found[asking] = self._repeating(at, option).added(values, stages, count[asking])
+        return found
 
     @cached_property
     def _able(self) -> Ints:

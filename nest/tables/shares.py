@@ -81,7 +81,7 @@ class Sharing:
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges, self.cluster = exchanges, exchanges.cluster
         self._axes: dict[tuple[int, int], Spread] = {}
-        self._found: dict[tuple[Variant, Holders, int], Shares] = {}
+        self._found: dict[tuple[Variant, Holders, int, int], Shares] = {}
         self._interned: dict[tuple[Ranks, tuple[Part, Part]], Shares] = {}
 
     def axis(self, step: int, count: int) -> Spread:
@@ -91,15 +91,21 @@ class Sharing:
             self._axes[key] = self.exchanges.spread(step * np.arange(count, dtype=np.int64))
         return self._axes[key]
 
-    def shares(self, variant: Variant, holders: Holders, together: int) -> Shares:
-        """Return the groups of the replicas of a stage, of so many neighbouring replicas each."""
+    def shares(self, variant: Variant, holders: Holders, together: int, inside: int = 1) -> Shares:
+        """Return the groups of the replicas of a stage, of so many neighbouring replicas each.
+
+        Parameters
+        ----------
+        inside
+            Between how many times as many devices as its widths make the stage is sharded.
+        """
         like = Variant(variant.tensor, variant.expert, variant.context)
-        key = like, holders, together
+        key = like, holders, together, inside
         if key not in self._found:
-            inside = variant.context * variant.expert, variant.context
-            ranks, across = Ranks(together * inside[0], together * inside[1]), self._across(holders, together)
-            made = {each: Part(self._within(variant.tensor, each, holders, together), across) for each in set(inside)}
-            parts = made[inside[0]], made[inside[1]]
+            dense, expert = (Members.of(like, inside, expert=each) for each in (False, True))
+            ranks, across = Ranks(together * dense.held, together * expert.held), self._across(holders, together)
+            made = {each: Part(self._within(each, holders, together), across) for each in {dense, expert}}
+            parts = made[dense], made[expert]
             self._found[key] = self._interned.setdefault((ranks, parts), Shares(ranks, parts))
         return self._found[key]
 
@@ -115,11 +121,11 @@ class Sharing:
         found: Ints = places % below // same * same
         return found
 
-    def _within(self, tensor: int, ranks: int, holders: Holders, together: int) -> tuple[Spread, ...]:
+    def _within(self, members: Members, holders: Holders, together: int) -> tuple[Spread, ...]:
         """Return how the ranks are spread that share a weight, so many of each replica."""
         place, stride, replicas, line = holders
         starts = self._starts(line, place, stride * together, replicas // together)
-        return self._spreads(line, Members(ranks, tensor if ranks > 1 else 1), starts, stride, together)
+        return self._spreads(line, members, starts, stride, together)
 
     def _across(self, holders: Holders, together: int) -> tuple[Spread, ...]:
         """Return how the ranks are spread that have the same share in different groups."""
@@ -138,8 +144,7 @@ class Sharing:
 
     def _spreads(self, line: Line, members: Members, starts: Ints, step: int, count: int) -> tuple[Spread, ...]:
         """Return how groups are spread, different ones only; where devices are shifted each is looked at by itself."""
-        if not line.shifts:
+        if not line.shifts and members.times == 1:
             return spreads(self.cluster, members, starts, step, count)
-        inside, apart = members.apart * np.arange(members.ranks), step * np.arange(count, dtype=np.int64)
-        blocks = line.devices(starts[:, None] + apart)
-        return tuple(dict.fromkeys(self.exchanges.spread((row[:, None] + inside).ravel()) for row in blocks))
+        blocks = line.devices(starts[:, None] + step * np.arange(count, dtype=np.int64))
+        return tuple(dict.fromkeys(self.exchanges.spread((row[:, None] + members.places).ravel()) for row in blocks))

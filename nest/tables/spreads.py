@@ -16,6 +16,7 @@ import numpy as np
 
 from nest.cluster import Cluster
 from nest.cost.groups import Spread
+from nest.forms import Variant
 from nest.units import Ints
 
 
@@ -26,14 +27,49 @@ class Members(NamedTuple):
     ----------
     ranks, apart
         How many there are, and from one to the next; a single one for a distance of 1.
+    times, leap
+        How often they are there, and from one time to the next.
     """
 
     ranks: int
     apart: int
+    times: int = 1
+    leap: int = 1
+
+    @classmethod
+    def of(cls, variant: Variant, inside: int, *, expert: bool) -> Members:
+        """Return where a block has copies of a weight that its first device has.
+
+        Parameters
+        ----------
+        inside
+            How many times as many devices a block has as its widths make.
+        expert
+            Whether it is an expert's weight, of which every expert rank has its own.
+        """
+        if expert and variant.expert > 1:
+            ranks, times = variant.context, inside
+        else:
+            ranks, times = variant.context * variant.expert * inside, 1
+        if ranks == 1 and times > 1:
+            return cls(times, variant.width)
+        return cls(ranks, variant.tensor if ranks > 1 else 1, times, variant.width if times > 1 else 1)
+
+    @property
+    def held(self) -> int:
+        """How many there are in a block."""
+        return self.ranks * self.times
+
+    @property
+    def places(self) -> Ints:
+        """All of them."""
+        again = self.leap * np.arange(self.times, dtype=np.int64)
+        found: Ints = (again[:, None] + self.apart * np.arange(self.ranks, dtype=np.int64)).ravel()
+        return found
 
     @property
     def reach(self) -> int:
-        """Devices from a block's first to that behind the last that counts."""
+        """Devices from a block's first to that behind the last that counts, where they are there once."""
         return self.ranks * self.apart
 
 
@@ -62,7 +98,7 @@ def spreads(cluster: Cluster, members: Members, starts: Ints, step: int, count: 
     Parameters
     ----------
     members
-        Of each group in each of its blocks.
+        Of each group in each of its blocks, where they are there once.
     starts
         The first device of each group's first block: multiples of `Members.reach`, as is ``step``.
     step, count

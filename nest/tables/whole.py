@@ -8,11 +8,13 @@ from nest.constraints import Filters
 from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale, scale_of
 from nest.errors import OutOfScope
+from nest.forms import Form
 from nest.problem import Problem, Variant
 from nest.tables.banded import GroupedBand
 from nest.tables.branched import BranchedBand, BranchedTables
 from nest.tables.family import Family
 from nest.tables.grouped import ANY, Ends, GroupedTables, lines_of
+from nest.tables.inside import InsideTables
 from nest.tables.levelled import VariantTables
 from nest.tables.shares import Sharing
 from nest.tables.uneven import UnevenTables
@@ -29,6 +31,7 @@ class Tables:
         self.scale = scale
         self.filters = Filters(problem)
         self._made: dict[Variant, GroupedTables] = {}
+        self._inside: dict[Form, InsideTables] = {}
         self._families: dict[tuple[int, ...], Family] = {}
 
     @classmethod
@@ -75,22 +78,29 @@ class Tables:
 
     @cached_property
     def uneven(self) -> tuple[UnevenTables, ...]:
-        """Tables of the variants that stages with tensor widths of their own may be of, where the choices give any.
+        """Tables of the forms that stages with widths of their own may be of, where the choices give any.
 
         Raises
         ------
         OutOfScope
             If a side constraint looks at more than devices and memory.
         """
-        if self.problem.choices.stage_tensor is None:
-            return ()
-        self.filters.require_limits("choices.stage_tensor")
+        for name in self.problem.choices.uneven:
+            self.filters.require_limits(f"choices.{name}")
         found = dict.fromkeys(self._nested(family) for family in self.problem.families)
         most = [each for each in found if each and not any(set(each) < set(other) for other in found)]
-        return tuple(UnevenTables(tuple(self.of_variant(variant) for variant in each)) for each in most)
+        return tuple(UnevenTables(each, tuple(map(self._of_form, each))) for each in most)
 
-    def _nested(self, family: tuple[Variant, ...]) -> tuple[Variant, ...]:
-        """Return the variants that nest with the network and fit on the devices."""
+    def _of_form(self, form: Form) -> GroupedTables:
+        """Return the tables of stages of a form."""
+        if form.inside == 1:
+            return self.of_variant(form.variant)
+        if form not in self._inside:
+            self._inside[form] = InsideTables(self.problem, self.scale, form, self._sharing)
+        return self._inside[form]
+
+    def _nested(self, family: tuple[Form, ...]) -> tuple[Form, ...]:
+        """Return the forms that nest with the network and fit on the devices."""
         fitting = (each for each in family if each.width <= self.filters.devices)
         return tuple(each for each in fitting if self.problem.unnested(each) is None)
 

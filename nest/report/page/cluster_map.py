@@ -9,7 +9,7 @@ from itertools import groupby
 
 from nest.breakdown import Uplink, uplinks
 from nest.report.figures import PricedPlan
-from nest.report.format import bandwidth, count, counted, duration, level_name, number_range, share
+from nest.report.format import bandwidth, count, counted, duration, level_name, number_range, share, size
 from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
 
@@ -40,12 +40,13 @@ def cluster_section(report: Reported) -> Html:
         drawn.controls(),
         drawn.picture(),
         tag("p", drawn.omitted, class_="note") if drawn.omitted else None,
-        folded("Network levels as a table", table(_LEVELS, list(drawn.levels()), caption="Levels of the network")),
+        folded("Network levels as a table", table(drawn.heads, list(drawn.levels()), caption="Levels of the network")),
         folded("Places as a table", table(_PLACES, list(drawn.places()), caption="First devices of replicas")),
     )
 
 
 _LEVELS = ("Level", "Groups", "Devices each", "Bandwidth of a device", "Latency", "Busiest way up", "Mean way up")
+_SENT = "Sent over it or beyond"
 _PLACES = ("Stage", "Devices each", "Replicas", "Devices of the first", "Devices of the last")
 
 
@@ -127,6 +128,11 @@ class _Map:
         widest = 34.0 if groups == 1 else 17.0
         return max(1.5, min(widest, (_WIDTH / beside - _APART) / min(cluster.group_sizes[0], 16)))
 
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Return the heads of the table of levels: bytes only where the preset counts them."""
+        return (*_LEVELS, _SENT) if self.priced.crossing else _LEVELS
+
     def levels(self) -> Iterator[list[Child]]:
         """Yield a row for each level: its groups, its links, and how long the ways up from its groups carry."""
         cluster, whole = self.priced.problem.cluster, self.priced.objective_ticks
@@ -140,6 +146,7 @@ class _Map:
                 bandwidth(level.bandwidth_bytes_per_s),
                 duration(level.latency_s),
                 *busy,
+                *map(size, self.priced.crossing[at : at + 1]),
             ]
 
     def places(self) -> Iterator[list[Child]]:
