@@ -126,7 +126,7 @@ def ways(one: Played, at: int) -> list[tuple[Times, int, Inner]]:
 
 
 def best(problem: Problem, rounding: Rounding) -> oracle.Best:
-    """Try every interleaved plan of a problem; those are not played of which a stage has too much work to be the best."""
+    """Try every interleaved plan of a problem; those with too much work on a stage are not played."""
     found = oracle.Best(None, None)
     for plain in chunks.choices(problem, rounding):
         one = Played(plain.costs, plain.chunks, plain.runs)
