@@ -23,8 +23,8 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again
-from nest.tables.exchanged import PLAIN, Exchanged, least_exchanged
+from nest.tables.chunked import Again, levels_around
+from nest.tables.exchanged import PLAIN, Exchanged, least_exchanged, uncovered
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
@@ -151,7 +151,8 @@ class InterleavedSearch(SumSearch):
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""
-        key = stages, min(microbatches, 4 * stages)
+        buffers = self.tables.problem.training.buffers_boundaries  # of every microbatch, others show all that occurs
+        key = stages, microbatches if buffers else min(microbatches, 4 * stages)
         if key not in self._cut:
             ends = self.tables.graph.equal_parts(stages * self.chunks)
             assert ends is not None, "others are not possible"
@@ -186,9 +187,10 @@ class InterleavedSearch(SumSearch):
 
 def _held(tables: GroupedTables, band: ChunkedBand, options: list[Option]) -> Ints:
     """Return what stages compute again and exchange for each microbatch at least under a ZeRO type."""
-    again = band.least_again(max(options, key=lambda each: each.together))
-    exchanged = np.minimum.reduce([band.sums(least_exchanged(tables, each)) for each in options])
-    return np.where(again < NEVER, again + exchanged, NEVER)
+    fewest, most = (pick(options, key=lambda each: each.together) for pick in (min, max))
+    again, (always, beside) = band.least_again(most), (band.sums(each[0]) for each in least_exchanged(tables, [fewest]))
+    busy = np.maximum(always + again, beside + uncovered(tables, again))
+    return np.where(again < NEVER, busy, NEVER)
 
 
 class ChunkWay(NamedTuple):
@@ -287,13 +289,9 @@ class InterleavedChoice(Prepared):
 
     @cached_property
     def levels(self) -> Ints:
-        """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
-        placing, problem = self.placing, self.engine.tables.problem
-        counted = self.choice.replicas if problem.preset.all_replicas else 1
-        first = np.array(placing.starts(self.choice.stages), dtype=np.int64)
-        starts = placing.line.devices(first[:, None] + placing.stride * np.arange(counted, dtype=np.int64))
-        levels: Ints = problem.cluster.spans(starts, np.roll(starts, -1, axis=0)).T
-        return levels
+        """The levels between each stage and the next, of the last and the first: a row for each replica."""
+        choice = self.choice
+        return levels_around(self.engine.tables, choice.stages, choice.replicas, self.placing)
 
 
 def interleaved_plan(prepared: InterleavedChoice, chosen: list[ChunkWay]) -> Plan:
