@@ -54,6 +54,11 @@ class Wanted:
     choices: Choices = field(default_factory=Choices)
     profile: LayerProfile | None = None
 
+    @property
+    def cut_experts(self) -> bool:
+        """Whether tensor parallel cuts routed experts: there is none of either."""
+        return True
+
 
 def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
     """Return the problem under preset ``default``: tensor width 1, microbatches, recomputation, replicas, stages, ZeRO.

@@ -197,9 +197,10 @@ def least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints
     of two kinds of weights, of a stage as many.
     """
     variant, sums, steps = tables.variant, np.zeros(len(stages)), np.zeros(len(stages))
-    for weights, inside in zip((tables.least_dense, tables.expert), tables.problem.copy_ranks(variant, 1), strict=True):
+    for weights, expert in ((tables.least_dense, False), (tables.expert, True)):
+        inside, next_one = tables.problem.copies(variant, expert=expert)
         size, ranks = float(tables.bytes_of(weights.sum())), replicas * inside
-        apart = np.full_like(stages, variant.tensor if inside > 1 else variant.width)
+        apart = np.full_like(stages, next_one if inside > 1 else variant.width)
         sums += tables.exchanges.least_s("reduce-scatter", ranks, apart, size * tables.times("gradients"))
         steps += size / (ranks if any(tables.problem.choices.zero) else 1)
     per_second = tables.scale.time.ticks_per_s

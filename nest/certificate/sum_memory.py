@@ -174,7 +174,8 @@ def _ticks_per_quantum(tables: GroupedTables, zero: int) -> float:
     does not grow with the bytes.
     """
     variant, pair = tables.variant, np.array([2])
-    apart = np.array([variant.tensor if variant.context * variant.expert > 1 else variant.width])
+    copies = [tables.problem.copies(variant, expert=expert) for expert in (False, True)]
+    apart = np.array([min((next_one for ranks, next_one in copies if ranks > 1), default=variant.width)])
     once, twice = (float(tables.exchanges.least_s("all-reduce", pair, apart, size)[0]) for size in (MANY, 2 * MANY))
     sent = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]) / MANY
     times = tables.times("gradients") + (2 * tables.times("weights") if zero == 3 else 0)

@@ -112,9 +112,10 @@ class Trade:
     def _sent(self, way: Option, part: Part) -> Floats:
         """Return the ticks in which the ranks of a way send the weights of each layer, or their gradients."""
         tables, sent = self.tables, np.zeros(self.tables.layers)
-        ranks = zip((tables.dense, tables.expert), tables.ranks(way.together), tables.ranks(1), strict=True)
-        for weights, count, inside in ranks:
-            sent += tables.bytes_of(weights) * _rate(tables, count, inside)
+        ranks = zip((tables.dense, tables.expert), tables.ranks(way.together), (False, True), strict=True)
+        for weights, count, expert in ranks:
+            copies = tables.problem.copies(tables.variant, expert=expert)
+            sent += tables.bytes_of(weights) * _rate(tables, count, copies)
         return sent * (tables.times(part) * tables.scale.time.ticks_per_s)
 
     def _prices(self, time: Floats, asked: Floats) -> Floats:
@@ -143,14 +144,14 @@ def _ways(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     return found
 
 
-def _rate(tables: GroupedTables, count: int, inside: int) -> float:
-    """Return the seconds for each byte that ranks gather or scatter at least, so many of them in a block."""
-    room, found = 1, 0.0
+def _rate(tables: GroupedTables, count: int, copies: tuple[int, int]) -> float:
+    """Return the seconds for each byte that ranks gather or scatter at least, some of them in a block."""
+    room, found, (inside, apart) = 1, 0.0, copies
     speeds = tables.exchanges.best_speeds
     for at, size in enumerate(tables.problem.cluster.group_sizes):
         if room < count:
             fewest = min(room, count / 2)
             found = max(found, (1 / fewest - 1 / count) / float(speeds[at:].max()))
         blocks = max(size // tables.width, 1)
-        room = blocks * (inside if size >= tables.width else min(inside, -(-size // tables.variant.tensor)))
+        room = blocks * (inside if size >= tables.width else min(inside, -(-size // apart)))
     return found

@@ -24,6 +24,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.tables import Ends, GroupedBand
 from nest.tables.grouped import ANY, Site
+from nest.tables.repeated import Passing
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
@@ -36,8 +37,8 @@ class Step(NamedTuple):
     ----------
     site
         Its boundaries and the holders of its weights.
-    flying
-        Microbatches in flight.
+    passing
+        Its microbatches.
     role, start
         For side constraints; 0 for a start that none of them looks at.
     holds
@@ -45,7 +46,7 @@ class Step(NamedTuple):
     """
 
     site: Site
-    flying: int
+    passing: Passing
     role: Role
     start: int
     holds: Ends = ANY
@@ -73,8 +74,8 @@ class Turn(NamedTuple):
     ----------
     band
         Tables of the stages on the devices there.
-    flying
-        Microbatches in flight.
+    passing
+        Its microbatches.
     ends
         Ticks of each stage to sum the gradients of its copies of a table.
     allowed
@@ -84,7 +85,7 @@ class Turn(NamedTuple):
     """
 
     band: GroupedBand
-    flying: int
+    passing: Passing
     ends: Ints
     allowed: np.ndarray
     most_sync: int
@@ -251,7 +252,7 @@ class SumRows:
         ends, kept = band.ends(step.site.ends), self._of(step.holds)
         for at, each in enumerate(self.ways(step.site, step.holds)):
             if found.load.max(where=allowed, initial=0) >= int(each.least.min()):
-                turn = Turn(band, step.flying, ends, allowed, self.most_sync)
+                turn = Turn(band, step.passing, ends, allowed, self.most_sync)
                 _consider(found, turn, at, (each, kept.added(each, band)))
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
@@ -291,7 +292,7 @@ class SumRows:
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
         kept = self._of(step.holds)
         for each in self.ways(step.site, step.holds):
-            fits = band.least_need(each.option, step.flying)
+            fits = band.least_need(each.option, step.passing)
             np.minimum(sync, kept.added(each, band).waits + ends, out=sync, where=fits)
         return sync
 
@@ -352,13 +353,13 @@ class SumRows:
 
 def _consider(found: StageTables, turn: Turn, at: int, sharded: tuple[ShardedWay, Added]) -> None:
     """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-    (band, flying, ends, allowed, most_sync), (way, (own, waits)) = turn, sharded
+    (band, passing, ends, allowed, most_sync), (way, (own, waits)) = turn, sharded
     waits = waits + ends
     may = allowed & (waits <= most_sync)
     may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
     if not may.any():
         return
-    again = band.recomputation(way, flying, may)
+    again = band.recomputation(way, passing, may)
     total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
     better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
     chosen = np.full_like(again.kind, at)

@@ -131,7 +131,8 @@ class _Judged:
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
-            again = self.plan.stages[self.at].repeats(self.layers)
+            last = self.problem.training.recomputes_last
+            again = self.plan.stages[self.at].repeats(self.layers, last=last)
             return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 

@@ -51,13 +51,14 @@ def exchanged_anywhere(
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
     sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
-    inside = variant.context * variant.expert, variant.context
-    for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
-        apart = np.full_like(far, variant.tensor) if ranks > 1 else far
+    for own, weights in enumerate((tables.least_dense, tables.expert)):
+        copies = tables.problem.copies(variant, expert=own == 1)
+        ranks = copies[0]
+        apart = np.full_like(far, copies[1]) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         nearest = _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
-        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), ranks, far, size))
+        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), copies, far, size))
         step += size * tables.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
@@ -98,15 +99,17 @@ def _fastest_s(
     return fastest
 
 
-def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, stride: Ints, size: float) -> Floats:
+def _across_s(
+    tables: GroupedTables, count: tuple[Ints, Ints], copies: tuple[int, int], stride: Ints, size: float
+) -> Floats:
     """Return times below which the holders of weights do not get, by what the levels carry that they must use.
 
     Parameters
     ----------
     count
         Fewest and most holders.
-    ranks, stride
-        Holders in a block, and devices from block to block at least.
+    copies, stride
+        Holders in a block and how far each is from the next, and devices from block to block at least.
 
     Notes
     -----
@@ -119,7 +122,7 @@ def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, strid
     """
     gradients, weights = size * tables.times("gradients"), size * tables.times("weights")
     found = np.zeros(len(stride))
-    for speed, room in _outward(tables, stride, ranks):
+    for speed, room in _outward(tables, stride, copies):
         fewest = np.clip(2 * room, *count)  # the number of holders for which the second takes the least
         scattered = 1 / np.minimum(room, fewest / 2) - 1 / fewest
         summed = 1 / np.minimum(room, count[1] / 2)
@@ -128,19 +131,20 @@ def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, strid
     return found
 
 
-def _outward(tables: GroupedTables, stride: Ints, ranks: int) -> Iterator[tuple[float, Ints]]:
+def _outward(tables: GroupedTables, stride: Ints, copies: tuple[int, int]) -> Iterator[tuple[float, Ints]]:
     """Yield the best speed from each level on outwards, and for how many holders one of the groups inside has room.
 
     Parameters
     ----------
-    stride, ranks
-        Devices from block to block at least, and holders in each.
+    stride, copies
+        Devices from block to block at least; holders in each, and how far each is from the next.
     """
+    ranks, apart = copies
     room, speeds = np.ones_like(stride), tables.exchanges.best_speeds
     outwards = np.maximum.accumulate(speeds[::-1])[::-1].tolist()
     for group, speed in zip(tables.problem.cluster.group_sizes, outwards, strict=True):
         yield speed, room
-        within = ranks if group >= tables.width else min(ranks, -(-group // tables.variant.tensor))
+        within = ranks if group >= tables.width else min(ranks, -(-group // apart))
         room = -(-group // stride) * within
 
 
@@ -202,8 +206,9 @@ def _sent(tables: GroupedTables, options: Sequence[Option]) -> tuple[Floats, Flo
     """
     once = np.zeros((len(options), tables.layers))
     ranks = np.array([tables.ranks(option.together) for option in options], dtype=np.int64).reshape(-1, 2)
-    for weights, counts, within in zip((tables.dense, tables.expert), ranks.T, tables.ranks(1), strict=True):
-        once += weights * _s_per_byte(tables, counts, within)[:, None]
+    for own, (weights, counts) in enumerate(zip((tables.dense, tables.expert), ranks.T, strict=True)):
+        apart = tables.problem.copies(tables.variant, expert=own == 1)[1]
+        once += weights * _s_per_byte(tables, counts, (tables.ranks(1)[own], apart))[:, None]
     once *= tables.scale.time.ticks_per_s / tables.scale.quanta_per_byte
     forward, backward = (
         np.array([float(sum(tables.times(part) for _, part in by_type[option.zero])) for option in options])[:, None]
@@ -212,10 +217,10 @@ def _sent(tables: GroupedTables, options: Sequence[Option]) -> tuple[Floats, Flo
     return once * forward, once * backward
 
 
-def _s_per_byte(tables: GroupedTables, counts: Ints, within: int) -> Floats:
-    """Return the seconds for each byte that so many ranks gather or scatter at least, so many of them in a block."""
+def _s_per_byte(tables: GroupedTables, counts: Ints, copies: tuple[int, int]) -> Floats:
+    """Return the seconds for each byte that so many ranks gather or scatter at least, some of them in a block."""
     found = np.zeros(len(counts))
-    for speed, room in _outward(tables, np.array([tables.width]), within):
+    for speed, room in _outward(tables, np.array([tables.width]), copies):
         taken = (1 / np.minimum(room, counts / 2) - 1 / counts) / speed
         found = np.where(room < counts, np.maximum(found, taken), found)
     return found

@@ -35,7 +35,7 @@ from nest.places import Placing, Shape, distinct_placings, lines
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant, exchanging_type
 from nest.tables.passes import Passes
-from nest.tables.repeated import Repeating
+from nest.tables.repeated import Passing, Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
 from nest.tables.speeds import Speeds, slowdown
 from nest.tables.sums import prefix
@@ -107,6 +107,8 @@ class GroupedTables:
         Quanta of each layer without recomputation.
     tied, table
         Quanta of dense weights that are a copy of those of the layer in this place.
+    results
+        Quanta of each layer that leave the model behind it.
     kinds, repeating
         What a stage may recompute, and what layers take then.
     lines
@@ -128,6 +130,7 @@ class GroupedTables:
         self.activations = self._quanta([layer.activation_bytes for layer in layers])
         self.working = self._quanta([layer.working_bytes for layer in layers])
         self.tied, self.table = self._quanta([layer.tied_bytes for layer in layers]), self.graph.table_place
+        self.results = self._quanta([layer.result_bytes for layer in layers])
         self.filters, self.copies = Filters(problem), training.held
         self.lines = lines_of(self.filters, variant)
         self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
@@ -381,6 +384,12 @@ class GroupedTables:
         all_stages = max(stages, from_end)
         each = -(-self.microbatches // replicas)
         return in_flight(Schedule(schedule), all_stages, all_stages - from_end, each)
+
+    def passing(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> Passing:
+        """Return the microbatches of the ``from_end``-th stage from the end."""
+        buffers = self.problem.training.buffers_boundaries
+        flying = self.flying(replicas, from_end, stages, schedule)
+        return Passing(flying, -(-self.microbatches // replicas) if buffers else 0)
 
     def least_held(self, replicas: Ints) -> Ints:
         """Quanta of weights, gradients and optimizer that each layer adds to a stage at least: a row for each number.

@@ -108,10 +108,11 @@ class Sharing:
         inside
             Between how many times as many devices as its widths make the stage is sharded.
         """
-        like = Variant(variant.tensor, variant.expert, variant.context)
+        like = Variant(variant.tensor, variant.expert, variant.context, variant.sequence)
         key = like, holders, together, inside
         if key not in self._found:
-            dense, expert = (Members.of(like, inside, expert=each) for each in (False, True))
+            copies = self.exchanges.problem.copies
+            dense, expert = (Members.of(like, copies(like, expert=each), inside) for each in (False, True))
             ranks, across = Ranks(together * dense.held, together * expert.held), self._across(holders, together)
             made = {each: Part(self._within(each, holders, together), across) for each in {dense, expert}}
             parts = made[dense], made[expert]
