@@ -102,6 +102,7 @@ class _Judged:
         return graph.named(self.plan.stages[self.at].layers)
 
     def times(self, weight_share: float | None) -> StageTimes:
+        """Return its figures as passes and transfers; see `pipeline_of`."""
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         if self.plan.chunks > 1:  # transfers of chunks are parts of their passes
