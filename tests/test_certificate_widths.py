@@ -19,6 +19,7 @@ from test_certificate_sums import claim_of, confirmed
 from nest.certificate import Outcome, check, sum_check
 from nest.certificate.sum_widths import Pipelines, Stages
 from nest.solve import solve
+from nest.units import NEVER
 
 LARGER = random_uneven.Size(layers=5, devices=16)
 
@@ -53,13 +54,17 @@ def _without_last(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load_one_more(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: np.minimum(method(*arguments), 2**61) + 1
+    def wrong(*arguments: Any) -> Any:
+        found = method(*arguments)
+        return found._replace(load=np.minimum(found.load + 1, NEVER))
+
+    return wrong
 
 
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "an outer choice is forgotten": (sum_check, "layouts", _without_last),
     "a next stage is forgotten": (Pipelines, "followers", _without_last),
-    "every stage takes one tick longer": (Pipelines, "load", _load_one_more),
+    "every stage takes one tick longer": (Stages, "_own", _load_one_more),
     "the mean is too high": (sum_check, "least_load", lambda method: lambda *given: 2 * method(*given)),
     "nothing fits that recomputes": (Stages, "_own", lambda method: lambda *given: method(*given[:2], 10**6, given[3])),
 }
