@@ -90,7 +90,7 @@ class Crossing:
 
     def _inside(self, at: int, layers: Sequence[Layer], inner: oracle.Inner) -> int:
         collectives = [each for layer in layers for each in layer.collectives]
-        for layer, repeats in zip(layers, oracle.repeating(tuple(layers), inner), strict=True):
+        for layer, repeats in zip(layers, oracle.repeating(self.costs.problem, tuple(layers), inner), strict=True):
             collectives += [
                 each for again in layer.recomputed if repeats and again.kind == inner.kind for each in again.collectives
             ]
@@ -126,9 +126,10 @@ class Crossing:
     def _holders(self, at: int, replicas: Sequence[int], *, expert: bool) -> Iterator[list[int]]:
         """Yield the devices, of some replicas, that hold copies of each part of the dense weights or of experts'."""
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
-        for x, own in product(range(t), range(e) if expert else [None]):
-            among = range(e) if own is None else [own]
-            yield [self._device(at, r, (x, y, z)) for r in replicas for z in among for y in range(c)]
+        everywhere = expert and self.costs._whole_experts()
+        for x, own in product([None] if everywhere else range(t), range(e) if expert else [None]):
+            among, columns = range(e) if own is None else [own], range(t) if x is None else [x]
+            yield [self._device(at, r, (a, y, z)) for r in replicas for z in among for y in range(c) for a in columns]
 
     def _share(self, at: int, inner: oracle.Inner, layers: Sequence[Layer], what: tuple[str, Fraction | int]) -> int:
         total = 0
@@ -139,9 +140,8 @@ class Crossing:
         return total
 
     def _across(self, at: int, inner: oracle.Inner, layers: Sequence[Layer]) -> int:
-        total, own = 0, self.variant.context * inner.group
-        ranks = own * self.variant.expert, own
-        for weights, among in zip(self.costs._weights(list(layers)), ranks, strict=True):
+        total = 0
+        for weights, among in zip(self.costs._weights(list(layers)), self.costs._over(inner.group), strict=True):
             for rank, one in product(self._ranks(), range(inner.group)):
                 members = [self._device(at, r, rank) for r in range(one, self.outer.replicas, inner.group)]
                 total += self._send(members, "all-reduce", weights * self.costs.summed / among)

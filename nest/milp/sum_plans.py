@@ -122,6 +122,6 @@ def _arc_of(made: SumFormulation, choice: int, position: int, wanted: tuple[int,
 
 def way_of(tables: GroupedTables, stage: Stage) -> StageWay:
     """Return how a stage of a plan shards and recomputes, with the number of layers that it says do."""
-    again = stage.repeats(tables.graph.named(stage.layers))
+    again = stage.repeats(tables.graph.named(stage.layers), last=tables.problem.training.recomputes_last)
     count = sum(each is not None for each in again) if stage.recomputed is None else stage.recomputed
     return StageWay((stage.sharding.zero, stage.sharding.degree), (stage.recompute, count))

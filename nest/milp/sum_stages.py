@@ -18,16 +18,17 @@ from nest.milp.sum_sent import Marks, StageBytes
 from nest.milp.sum_ways import Kept, Ways, undominated
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints
 
 
 class _Sight(NamedTuple):
-    """What a stage sees of its outer choice: the network, microbatches in flight, and levels that its bytes cross."""
+    """What a stage sees of its outer choice: the network, its microbatches, and levels that its bytes cross."""
 
     seen: Seen
-    flying: int
+    passing: Passing
     marks: Marks
 
 
@@ -73,8 +74,8 @@ class StageWays:
         known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
         found = []
         for position in range(1, choice.stages + 1):
-            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = _Sight(sites[-position], flying, marks[-position])
+            passing = self.tables.passing(choice.replicas, position, choice.stages, choice.schedule)
+            key = _Sight(sites[-position], passing, marks[-position])
             if key not in known:
                 known[key] = self._ways(band, key, options, most)
             found.append(self._placed(choice, position, known[key]))
@@ -114,7 +115,7 @@ class StageWays:
             if not may.any():
                 continue
             sent = self.bytes.sent(band, seen, option, sight.marks)
-            for added, kind, count in self._repeats(band, sharded.way, sight.flying, may):
+            for added, kind, count in self._repeats(band, sharded.way, sight.passing, may):
                 chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
                 first, end = band.cuts_of(chosen)
                 columns = own + added, sharded.waits, np.full_like(own, at), kind, count
@@ -124,18 +125,18 @@ class StageWays:
         return undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
-        self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
+        self, band: GroupedBand, way: ShardedWay, passing: Passing, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
         if self.kept != "every" and not self.bytes:
-            yield band.recomputation(way, flying, may)
+            yield band.recomputation(way, passing, may)
             return
-        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, flying)
+        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, passing)
         yield np.where(plain, 0, NEVER), nothing, nothing
         if self.kept != "every":
             for at in range(len(self.tables.repeating)):
-                count = band.fewest(way.option, flying, at, may & ~plain)
-                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+                count = band.fewest(way.option, passing, at, may & ~plain)
+                yield band.repeated(way, passing, at, count), np.full_like(nothing, at + 1), count
             return
         numbers = self.tables.problem.choices.recomputed
         for at, repeating in enumerate(self.tables.repeating):
@@ -143,7 +144,7 @@ class StageWays:
             for number in sorted(numbers or range(1, int(repeating.able.sum()) + 1)):
                 count = np.where(may & (np.minimum(number, able) > done), np.minimum(number, able), 0)
                 done = np.maximum(done, count)
-                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+                yield band.repeated(way, passing, at, count), np.full_like(nothing, at + 1), count
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)
