@@ -19,6 +19,7 @@ from test_certificate_sums import claim_of, confirmed
 from nest.certificate import Outcome, check, sum_check
 from nest.certificate.sum_widths import Pipelines, Stages
 from nest.solve import solve
+from nest.tables.repeated import Passing
 from nest.units import NEVER
 
 LARGER = random_uneven.Size(layers=5, devices=16)
@@ -66,7 +67,11 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a next stage is forgotten": (Pipelines, "followers", _without_last),
     "every stage takes one tick longer": (Stages, "_own", _load_one_more),
     "the mean is too high": (sum_check, "least_load", lambda method: lambda *given: 2 * method(*given)),
-    "nothing fits that recomputes": (Stages, "_own", lambda method: lambda *given: method(*given[:2], 10**6, given[3])),
+    "nothing fits that recomputes": (
+        Stages,
+        "_own",
+        lambda method: lambda *given: method(*given[:2], Passing(10**6), given[3]),
+    ),
 }
 """Faults that make the checker rule out too much."""
 

@@ -27,6 +27,7 @@ from nest.plan import Plan, Stage, inside_stage, over_replicas
 from nest.presets import Arrangement
 from nest.tables import GroupedBand, UnevenTables
 from nest.tables.grouped import NO_BOUNDARY
+from nest.tables.repeated import Passing
 from nest.tables.shares import Holders, Option, Shares
 from nest.uneven import groups_to_begin_with, next_start
 from nest.units import LONGEST, NEVER, Ints
@@ -139,26 +140,26 @@ class Stages:
     def __init__(self, tables: UnevenTables, watch: Callable[[], None]) -> None:
         self.tables, self.watch = tables, watch
         self.bands = [GroupedBand(form, tables.layers) for form in tables.forms]
-        self._known: dict[tuple[Holding, int, int], Own] = {}
+        self._known: dict[tuple[Holding, Passing, int], Own] = {}
 
-    def own(self, holding: Holding, flying: int, sync: int) -> Own:
+    def own(self, holding: Holding, passing: Passing, sync: int) -> Own:
         """Return the stages in the ways of the least load that fit (C11) and keep to a cap on synchronisation."""
-        key = holding, flying, sync
+        key = holding, passing, sync
         if key not in self._known:
             self.watch()
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
-            self._known[key] = self._own(holding, flying, sync)
+            self._known[key] = self._own(holding, passing, sync)
         return self._known[key]
 
-    def _own(self, holding: Holding, flying: int, sync: int) -> Own:
+    def _own(self, holding: Holding, passing: Passing, sync: int) -> Own:
         band = self.bands[holding.form]
         found = Own(*(np.full(band.valid.shape, NEVER, dtype=np.int64) for _ in Own._fields))
         for number, (option, shares) in enumerate(zip(holding.options, holding.shares, strict=True)):
             way = band.way(option, shares)
             waits, load = band.waits(way) + band.ends(holding.joined or ()), band.work + band.own(way)
             asked = band.valid & (waits <= sync) & (load < found.load)
-            load = load + np.minimum(band.recomputation(way, flying, asked).ticks, LONGEST)
+            load = load + np.minimum(band.recomputation(way, passing, asked).ticks, LONGEST)
             better = asked & (load < LONGEST) & (load < found.load)
             found.load[better], found.sync[better], found.option[better] = load[better], waits[better], number
         return found
@@ -262,7 +263,7 @@ class Pipelines:
         holders = Holders(spot.start % self.cluster.period, self._stride(spot.form), self.layout.replicas)
         shares = tuple(form.shares(holders, option.together) for option in options)
         holding = Holding(spot.form, options, shares, ends.joined)
-        return self.stages.own(holding, self.tables.flying(self.layout.replicas, from_end), sync)
+        return self.stages.own(holding, self.tables.passing(self.layout.replicas, from_end), sync)
 
     def load(self, spot: Spot, after: Spot | None, own: Own, cap: int) -> Ints:
         """Return the loads of the stages of a spot, transfers included; `NEVER` above the cap."""
@@ -336,8 +337,8 @@ class Pipelines:
         asked = np.zeros_like(band.valid)
         asked[first, end - first - 1] = True
         holders = Holders(spot.start % self.cluster.period, self._stride(spot.form), self.layout.replicas)
-        way, flying = band.way(option, form.shares(holders, option.together)), self.tables.flying
-        repeats = band.recomputation(way, flying(self.layout.replicas, from_end), asked)
+        way, passing = band.way(option, form.shares(holders, option.together)), self.tables.passing
+        repeats = band.recomputation(way, passing(self.layout.replicas, from_end), asked)
         kind, count = int(repeats.kind[asked][0]), int(repeats.layers[asked][0])
         again, zero = form.repeating[kind - 1] if kind else None, min(option.zero, 3)
         stage = Stage(
