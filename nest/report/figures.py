@@ -84,9 +84,9 @@ class PricedPlan:
 
     @property
     def once_s(self) -> float:
-        """Loads of all stages, where each counts once; where the schedule is played, what the slowest stage waits.
+        """What the first microbatch takes: loads of all stages, interleaved the largest and of the others one chunk.
 
-        Of a plan with chunks, the load of the slowest stage, and of the others what one of their chunks has on average.
+        Where the schedule is played, what the slowest stage waits.
         """
         return self.seconds(self._once)
 
