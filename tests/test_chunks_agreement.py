@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import oracle_chunks as chunks
 import oracle_default as oracle
@@ -18,6 +19,7 @@ from seeds import seeds
 
 from nest.breakdown import load_parts, memory_parts
 from nest.certificate import check as certify
+from nest.cluster import Cluster, Level
 from nest.constraints import (
     AllowedDegrees,
     Constraint,
@@ -38,14 +40,17 @@ from nest.dp.interleaved import InterleavedBounds, InterleavedSearch
 from nest.dp.sum_outer import SumChoice, sum_choices, sum_ranges
 from nest.dp.watch import Watch
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.evaluate import evaluate, pipeline_of
+from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.execute import Asked, prepare
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.pipeline import Pipeline, StageTimes, flights, simulate
 from nest.presets import DEFAULT, ScheduleName
-from nest.problem import Problem
+from nest.problem import Problem, Training, Variant
+from nest.report.figures import PricedPlan
+from nest.report.layout import Screen
 from nest.report.space import plans_of
+from nest.report.terminal import solution_text, terms_text
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
@@ -245,6 +250,51 @@ def test_choices_that_do_not_go_together(changed: dict[str, frozenset[int]], mes
         chunked_problem(1).with_choices(**changed)
 
 
+@pytest.mark.parametrize(
+    ("layers", "microbatches", "changed", "message"),
+    [
+        (7, 4, {}, "no two or more stages of two or more chunks that are allowed divide 7 layers"),
+        (8, 4, {"stages": frozenset({3})}, "that are allowed divide 8 layers"),
+        (8, 4, {"chunks": frozenset({3})}, "that are allowed divide 8 layers"),
+        (8, 3, {"stages": frozenset({2})}, None),
+        (
+            8,
+            3,
+            {"stages": frozenset({4}), "chunks": frozenset({2})},
+            "a multiple of their stages of the 3 microbatches",
+        ),
+    ],
+)
+def test_why_there_is_none(layers: int, microbatches: int, changed: dict[str, Any], message: str | None) -> None:
+    """What does not divide is said, and not taken for a lack of memory."""
+    level = Level(8, 1e9, 1e-6)
+    graph = LayerGraph(
+        tuple(Layer(at, 1.0, 2.0, 1, 1) for at in range(layers)), tuple(Edge(at, at + 1, 1) for at in range(layers - 1))
+    )
+    training = Training(microbatches)
+    problem = Problem("", {Variant(1): graph}, Cluster(8, 10**9, (level,)), training, preset=DEFAULT)
+    result = solve(problem.with_choices(schedules=ALONE, **changed))
+    assert (result.reason is None) == (message is None)
+    assert message is None or message in (result.reason or "")
+
+
+def test_terms_of_an_iteration_add_up() -> None:
+    """A stage fills with one chunk: what is said of loads and of synchronisation makes the objective."""
+    shown = 0
+    for problem in map(chunked_problem, range(40)):
+        plan = solve(problem).plan
+        if plan is not None:
+            priced = PricedPlan.of(problem, plan, evaluate(problem, plan))
+            assert priced is not None
+            sync = max(stage.sync for stage in priced.evaluation.stages)
+            assert priced.sync_s == priced.seconds(sync)
+            said = solution_text(problem, solve(problem), Screen(200))
+            assert f"of {plan.chunks} chunks" in said
+            assert terms_text(priced) in said
+            shown += 1
+    assert shown >= 10
+
+
 @pytest.mark.parametrize("fault", ["none", "schedule", "number", "microbatches", "parts", "order"])
 def test_rules(fault: str) -> None:
     """Each fault of a plan is named."""
@@ -304,6 +354,9 @@ def test_reports_and_files(tmp_path: Path) -> None:
         read = read_problem(tmp_path / "problem.toml")
         assert (read.choices.schedules, read.choices.chunks) == (ALONE, problem.choices.chunks)
         verdict = evaluate(problem, plan)
+        priced = PricedPlan.of(problem, plan, verdict)
+        assert priced is not None
+        assert priced.sync_s == priced.seconds(sync_of(problem, verdict))
         loads = [parts.total for parts in load_parts(problem, plan, verdict)]
         assert loads == [stage.load for stage in verdict.stages]
         memory = [sum(parts.as_dict().values()) for parts in memory_parts(problem, plan, verdict)]
