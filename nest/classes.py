@@ -53,6 +53,7 @@ class _Blend:
     known: dict[tuple[int, ...], Exchanging] = field(default_factory=dict)
 
     def most(self, seconds: Sequence[float]) -> float:
+        """Return the time that counts of one for each class."""
         return max(seconds) if self.slow else min(seconds)
 
     def layer(self, ways: Sequence[Layer]) -> Layer:
@@ -72,9 +73,11 @@ class _Blend:
         )
 
     def recomputed(self, ways: Sequence[Recomputed]) -> Recomputed:
+        """Return what a layer computes again, of which every class has one way."""
         collectives = self.collectives([each.collectives for each in ways])
         return replace(ways[0], repeated_s=self.most([each.repeated_s for each in ways]), collectives=collectives)
 
     def collectives(self, ways: Sequence[tuple[Collective, ...]]) -> tuple[Collective, ...]:
+        """Return collectives beside the shortest computation of any class, or the longest."""
         least = min if self.slow else max
         return tuple(replace(each[0], hidden_s=least(one.hidden_s for one in each)) for each in zip(*ways, strict=True))

@@ -109,6 +109,8 @@ class Layer:
         Bytes among the weights, not those of experts, that are a copy of the graph's `LayerGraph.table`.
     weight_share
         Part of ``backward_s`` that takes gradients of weights, for schedules that put them off; None where not known.
+    result_bytes
+        Bytes that leave the model behind the layer, as logits or a loss do, for one microbatch on one device.
     """
 
     id: LayerId
@@ -123,6 +125,25 @@ class Layer:
     recomputed: tuple[Recomputed, ...] = ()
     tied_bytes: Number = 0
     weight_share: float | None = None
+    result_bytes: Number = 0
+
+    def named(self, name: LayerId) -> Layer:
+        """Return a layer of another name that is the same else."""
+        return Layer(
+            name,
+            self.forward_s,
+            self.backward_s,
+            self.parameter_bytes,
+            self.activation_bytes,
+            self.kind,
+            self.expert_parameter_bytes,
+            self.working_bytes,
+            self.collectives,
+            self.recomputed,
+            self.tied_bytes,
+            self.weight_share,
+            self.result_bytes,
+        )
 
     def again(self, kind: str) -> Recomputed | None:
         """Return the figures of a kind of recomputation, None where the layer keeps all under it."""
@@ -355,6 +376,7 @@ class LayerGraph:
 
 
 def _check_figures(layers: Iterable[Layer]) -> None:
+    known: set[tuple[int, int]] = set()
     for layer in {id(layer): layer for layer in layers}.values():
         if not (
             0 <= layer.forward_s < inf
@@ -363,18 +385,22 @@ def _check_figures(layers: Iterable[Layer]) -> None:
             and 0 <= layer.activation_bytes < inf
             and 0 <= layer.expert_parameter_bytes <= layer.parameter_bytes
             and 0 <= layer.working_bytes < inf
+            and 0 <= layer.result_bytes < inf
             and 0 <= (layer.weight_share or 0) <= 1
         ):
             raise _bad_figure(layer)
-        _check_collectives(layer, layer.collectives, ("forward", "backward"))
-        for each in layer.recomputed:
-            _check_recomputed(layer, each)
+        exchanging = id(layer.collectives), id(layer.recomputed)
+        if exchanging not in known:  # layers that are alike share these objects
+            known.add(exchanging)
+            _check_collectives(layer, layer.collectives, ("forward", "backward"))
+            for each in layer.recomputed:
+                _check_recomputed(layer, each)
 
 
 def _sizes(layer: Layer) -> tuple[object, ...]:
     """Return what a layer has besides times, and besides what it exchanges and computes again."""
     weights = layer.parameter_bytes, layer.expert_parameter_bytes, layer.tied_bytes
-    return layer.id, layer.kind, weights, layer.activation_bytes, layer.working_bytes
+    return layer.id, layer.kind, weights, layer.activation_bytes, layer.working_bytes, layer.result_bytes
 
 
 def _exchanging(layer: Layer) -> tuple[object, ...]:

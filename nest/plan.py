@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -81,7 +81,7 @@ class Stage:
     load_s, memory_bytes
         The judge's figures for this stage (seconds per microbatch, bytes per device); None until judged.
     recomputed
-        How many layers recompute, the first of those that can; None for all of them.
+        How many layers recompute, the first of those that can, or the last where the training says so; None for all.
     tensor
         Tensor width of the stage; None for that of the plan's variant.
 
@@ -122,14 +122,20 @@ class Stage:
         """Return what the stage is of in a plan of a variant."""
         return Form(self.variant(variant), self.inside, self.sharding.splits_batch)
 
-    def repeats(self, layers: Iterable[Layer]) -> tuple[Recomputed | None, ...]:
-        """Return for each of the stage's layers what it recomputes, None for those that keep all."""
+    def repeats(self, layers: Sequence[Layer], *, last: bool) -> tuple[Recomputed | None, ...]:
+        """Return for each of the stage's layers what it recomputes, None for those that keep all.
+
+        Parameters
+        ----------
+        last
+            Whether it is the last of those that can, and not the first (`Training.recomputes_last`).
+        """
         left, found = inf if self.recomputed is None else self.recomputed, []
-        for layer in layers:
+        for layer in reversed(layers) if last else layers:
             again = layer.again(self.recompute) if left > 0 else None
             left -= again is not None
             found.append(again)
-        return tuple(found)
+        return tuple(reversed(found) if last else found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,10 @@ RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 """The kinds of recomputation, that which keeps the most first."""
 
 
+BUFFERED: frozenset[ScheduleName] = frozenset({"1f1b", "interleaved"})
+"""Schedules whose plans are priced where stages hold what crosses their boundaries (`Training.buffers_boundaries`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What the solver may choose.
@@ -269,6 +273,9 @@ class Problem:
             raise InvalidProblem("choices.chunks", what, "allow it, or leave chunks out")
         if "interleaved" in self.choices.schedules:
             self._check_interleaved()
+        if self.training.buffers_boundaries and (strange := sorted(self.choices.schedules - BUFFERED)):
+            what = f"with schedule {strange[0]!r}"
+            raise InvalidProblem("training.buffers_boundaries", what, f"allow {' and '.join(sorted(BUFFERED))} alone")
         if self.training.global_batch and self.preset.objective == "bottleneck":
             what = f"{self.training.global_batch} under preset {name!r}"
             raise InvalidProblem("training.global_batch", what, "this preset counts training.microbatches")
@@ -390,10 +397,18 @@ class Problem:
         groups = [size for size in self.cluster.group_sizes if size < self.cluster.devices]
         return next(((unit, size) for unit in form.units for size in groups if unit % size and size % unit), None)
 
+    def copies(self, variant: Variant, *, expert: bool) -> tuple[int, int]:
+        """Return how many ranks of a block hold a copy of a weight, and how far each is from the next (D12)."""
+        if not expert:
+            return variant.context * variant.expert, variant.tensor
+        if self.training.whole_experts and variant.sequence:
+            return variant.tensor * variant.context, 1
+        return variant.context, variant.tensor
+
     def copy_ranks(self, variant: Variant, replicas: int) -> tuple[int, int]:
         """Return how many ranks hold a copy of each dense weight, and of each expert's."""
-        apart = replicas * variant.context
-        return apart * variant.expert, apart
+        dense, expert = (self.copies(variant, expert=each)[0] for each in (False, True))
+        return replicas * dense, replicas * expert
 
     def shard_groups(self, variant: Variant, replicas: int) -> tuple[int, ...]:
         """Return over how many neighbouring replicas a stage may shard, descending: numbers that divide all of them."""

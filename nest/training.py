@@ -104,6 +104,14 @@ class Training:
         Seconds of the optimizer's step for each byte of weights whose state a device holds.
     overhead_bytes
         What framework and communication take of every device.
+    recomputes_last
+        Whether, where some layers of a stage are computed again, it is the last that can be, and not the first.
+    buffers_boundaries
+        Whether stages of a pipeline hold what they have sent of every microbatch, and buffers for all they receive,
+        until the iteration ends.
+    whole_experts
+        Whether each tensor rank that shares the sequence holds experts whole: it is one of those then that hold copies
+        of them, each for tokens of its own.
 
     Raises
     ------
@@ -123,6 +131,9 @@ class Training:
     overlap_tax: float = 0.0
     step_s_per_byte: float = 0.0
     overhead_bytes: Number = 0
+    recomputes_last: bool = False
+    buffers_boundaries: bool = False
+    whole_experts: bool = False
 
     def __post_init__(self) -> None:
         given = [name for name in ("microbatches", "global_batch") if getattr(self, name)]

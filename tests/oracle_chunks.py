@@ -78,7 +78,7 @@ class Chunked:
 
     def _load(self, at: int, inner: Inner, replica: int) -> int:
         costs, block = self.costs, self.costs.outer.block
-        again = repeating(self._layers(at), inner)
+        again = repeating(self.costs.problem, self._layers(at), inner)
         total = 0
         for place, repeats in zip(self.places(at), again, strict=True):
             total += costs.layer(place, inner.kind if repeats else "none", block(at, replica))
@@ -105,7 +105,7 @@ class Chunked:
         if costs._zero(inner) != 3:
             return costs._left(sum(self._back(at, inner, place) for place in self.places(at)), self._backward(at))
         total, first = 0, {run[0] for run in self.own(at)}
-        for place, repeats in zip(self.places(at), repeating(self._layers(at), inner), strict=True):
+        for place, repeats in zip(self.places(at), repeating(self.costs.problem, self._layers(at), inner), strict=True):
             there = self._exchange(at, inner, [costs.layers[place]], ("all-gather", costs.gathered))
             total += costs._left(there, 0 if place in first else costs.passes(place, "forward", block))
             beside = costs.passes(place, "backward", block)
@@ -144,10 +144,9 @@ class Chunked:
 
     def _memory(self, at: int, inner: Inner) -> Fraction:
         costs, layers, zero = self.costs, self._layers(at), inner.zero
-        each = costs.variant.context * costs.variant.expert, costs.variant.context
-        over = inner.group * each[0], inner.group * each[1]
+        over = costs._over(inner.group)
         held, passing, done = Fraction(0), list[list[tuple[Fraction, Fraction]]](), 0
-        again = repeating(layers, inner)
+        again = repeating(self.costs.problem, layers, inner)
         for first, end in self.own(at):
             passing.append([])
             for layer, repeats in zip(layers[done : done + end - first], again[done : done + end - first], strict=True):
@@ -159,10 +158,21 @@ class Chunked:
             parts = [costs.optimizer, costs.gradients, 1]
             held += size * sum(parts[zero:]) + costs._up(size * sum(parts[:zero]) / ranks)
         held += costs._whole(layers, over, zero if costs._zero(inner) != zero else 0)
-        most = max(self._peak(at, passing), costs.stepped * costs._stepped_on(layers, inner))
-        return held + most + decimal(costs.training.overhead_bytes)
+        received, stays = self._buffered(at)
+        step = costs.stepped * costs._stepped_on(layers, inner) + costs.m * sum(received)
+        most = max(self._peak(at, passing, received), step)
+        return held + most + costs.m * stays + decimal(costs.training.overhead_bytes)
 
-    def _peak(self, at: int, passing: list[list[tuple[Fraction, Fraction]]]) -> Fraction:
+    def _buffered(self, at: int) -> tuple[list[Fraction], Fraction]:
+        """Return what buffers hold of a microbatch: what comes into each chunk, and all else of a stage."""
+        costs = self.costs
+        if not costs.training.buffers_boundaries:
+            return [Fraction(0)] * self.chunks, Fraction(0)
+        results = sum((decimal(layer.result_bytes) for layer in self._layers(at)), Fraction(0))
+        sent = sum((costs.alive(end) for _, end in self.own(at)), Fraction(0))
+        return [costs.alive(first) for first, _ in self.own(at)], 2 * sent + results
+
+    def _peak(self, at: int, passing: list[list[tuple[Fraction, Fraction]]], received: list[Fraction]) -> Fraction:
         """Return the most that is kept and in use while the passes of a stage follow each other."""
         kept = [0] * self.chunks
         sizes = [sum((size for size, _ in chunk), Fraction(0)) for chunk in passing]
@@ -173,6 +183,8 @@ class Chunked:
                 continue
             kept[chunk] -= 1
             others, own = sum((count * size for count, size in zip(kept, sizes, strict=True)), Fraction(0)), Fraction(0)
+            flying = [count + (number == chunk) for number, count in enumerate(kept)]
+            others += sum((self.costs.m - count) * size for count, size in zip(flying, received, strict=True))
             for size, moment in passing[chunk]:
                 own += size
                 most = max(most, others + own + moment)

@@ -52,7 +52,7 @@ class Played(Chunked):
     def _chunk(self, number: int, at: int, inner: Inner, replica: int) -> tuple[int, int]:
         """Return both passes of a chunk in a replica, without what sharding exchanges."""
         costs, block, part = self.costs, self.costs.outer.block(at, replica), number * self.stages + at
-        again = dict(zip(self.places(at), repeating(self._layers(at), inner), strict=True))
+        again = dict(zip(self.places(at), repeating(self.costs.problem, self._layers(at), inner), strict=True))
         forward = backward = 0
         for place in range(*self.runs[part]):
             forward += costs.passes(place, "forward", block)
@@ -72,7 +72,7 @@ class Played(Chunked):
         if costs._zero(inner) != 3:
             whole = self._sharded(at, inner)
             return 0, whole * (number + 1) // self.chunks - whole * number // self.chunks
-        again = dict(zip(self.places(at), repeating(self._layers(at), inner), strict=True))
+        again = dict(zip(self.places(at), repeating(self.costs.problem, self._layers(at), inner), strict=True))
         forward = backward = 0
         for place in range(*run):
             there = self._exchange(at, inner, [costs.layers[place]], ("all-gather", costs.gathered))

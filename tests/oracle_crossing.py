@@ -116,7 +116,7 @@ class Crossing:
 
     def _inside(self, at: int, layers: Sequence[Layer], inner: oracle.Inner) -> int:
         collectives = [each for layer in layers for each in layer.collectives]
-        for layer, repeats in zip(layers, oracle.repeating(tuple(layers), inner), strict=True):
+        for layer, repeats in zip(layers, oracle.repeating(self.costs[at].problem, tuple(layers), inner), strict=True):
             collectives += [
                 each for again in layer.recomputed if repeats and again.kind == inner.kind for each in again.collectives
             ]
@@ -151,9 +151,9 @@ class Crossing:
 
     def _holders(self, at: int, replicas: Sequence[int], *, expert: bool) -> Iterator[list[int]]:
         """Yield the devices, of some replicas, that hold copies of each part of the dense weights or of experts'."""
-        groups: dict[tuple[int, ...], list[int]] = {}
+        everywhere, groups = expert and self.costs[at]._whole_experts(), dict[tuple[int, ...], list[int]]()
         for replica, rank in product(replicas, self._ranks(at)):
-            key = (rank[0], rank[2]) if expert else (rank[0],)
+            key = (rank[2],) if everywhere else (rank[0], rank[2]) if expert else (rank[0],)
             groups.setdefault(key, []).append(self._device(at, replica, rank))
         yield from groups.values()
 
@@ -167,9 +167,7 @@ class Crossing:
 
     def _across(self, at: int, inner: oracle.Inner, layers: Sequence[Layer]) -> int:
         total, costs = 0, self.costs[at]
-        own = self._variant(at).context * inner.group * self.shape.pieces[at].inside
-        ranks = own * self._variant(at).expert, own
-        for weights, among in zip(costs._weights(list(layers)), ranks, strict=True):
+        for weights, among in zip(costs._weights(list(layers)), costs._over(inner.group), strict=True):
             for rank, one in product(self._ranks(at), range(inner.group)):
                 members = [self._device(at, r, rank) for r in range(one, self.plan.replicas, inner.group)]
                 total += self._send(members, "all-reduce", weights * costs.summed / among)

@@ -137,7 +137,7 @@ class Costs:
         if self._zero(inner) != 3:
             return self._left(self._scattered(at, first, end, inner), backward)
         total = 0
-        for place, again in zip(range(first, end), repeating(self.layers[first:end], inner), strict=True):
+        for place, again in zip(range(first, end), repeating(self.problem, self.layers[first:end], inner), strict=True):
             layers = [self.layers[place]]
             there = self._exchange(at, inner.group, layers, ("all-gather", self.gathered))
             back = there + self._exchange(at, inner.group, layers, ("reduce-scatter", self.summed))
@@ -198,6 +198,10 @@ class Costs:
         graph = self.problem.graphs[self.variant]
         return [layer.id for layer in graph.layers].index(graph.layers[0].id if graph.table is None else graph.table)
 
+    def _whole_experts(self) -> bool:
+        """Whether an expert's weights are on all tensor ranks, each of which has tokens of its own."""
+        return self.training.whole_experts and self.variant.sequence
+
     def _stepped_on(self, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
         total = Fraction(0)
         for size, ranks in zip(self._weights(layers), self._over(inner.group), strict=True):
@@ -207,10 +211,10 @@ class Costs:
     def _over(self, replicas: int) -> tuple[int, int]:
         """Return how many ranks of some replicas hold copies of a dense weight, and of an expert's."""
         each = replicas * self.variant.context * self.inside
-        return each * self.variant.expert, each
+        return each * self.variant.expert, each * (self.variant.tensor if self._whole_experts() else 1)
 
     def _load(self, at: int, first: int, end: int, inner: Inner, replica: int) -> int:
-        again = repeating(self.layers[first:end], inner)
+        again = repeating(self.problem, self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
         block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
@@ -258,12 +262,7 @@ class Costs:
 
     def _crossing(self, cut: int, here: int, there: int) -> tuple[int, int]:
         """Return what it takes to receive what comes across a boundary, and to send as much the other way."""
-        sources = {source for source, target, _ in self.edges if source < cut <= target}
-        sent = (
-            max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
-            for one in sources
-        )
-        alive = sum(sent, Fraction(0))
+        alive = self.alive(cut)
         pairs = [self.group((here + rank, there + rank)) for rank in range(self.width)]
         t, gathered = self.variant.tensor, 0
         if self.training.splits_transfers and t > 1 and not self.variant.sequence:
@@ -297,14 +296,16 @@ class Costs:
         total = 0
         for weights, own in zip(self._weights(layers), (False, True), strict=True):
             slowest = Fraction(0)
-            for x, mine, group in product(range(t), range(e) if own else [0], groups):
+            everywhere = own and self._whole_experts()
+            for x, mine, group in product([0] if everywhere else range(t), range(e) if own else [0], groups):
                 ranks = [mine] if own else range(e)
                 members = [
-                    self.outer.block(at, replica) + x + t * y + t * c * z + t * c * e * again
+                    self.outer.block(at, replica) + column + t * y + t * c * z + t * c * e * again
                     for replica in group
                     for again in range(self.inside)
                     for z in ranks
                     for y in range(c)
+                    for column in (range(t) if everywhere else [x])
                 ]
                 slowest = max(slowest, self.group(tuple(sorted(members))).seconds(kind, weights * times))
             total += self.round(slowest)
@@ -327,7 +328,7 @@ class Costs:
         over = self._over(inner.group)
         figures = [
             next(each for each in layer.recomputed if each.kind == inner.kind) if repeats else layer
-            for layer, repeats in zip(layers, repeating(layers, inner), strict=True)
+            for layer, repeats in zip(layers, repeating(self.problem, layers, inner), strict=True)
         ]
         for layer, each in zip(layers, figures, strict=True):
             kept += decimal(each.activation_bytes)
@@ -337,8 +338,31 @@ class Costs:
             parts = [self.optimizer, self.gradients, 1]
             held += size * sum(parts[zero:]) + self._up(size * sum(parts[:zero]) / ranks)
         held += self._whole(layers, over, zero if self._zero(inner) != zero else 0)
-        most = max((self.flying(at) - 1) * kept + self.peak(passing), self.stepped * self._stepped_on(layers, inner))
-        return held + most + decimal(self.training.overhead_bytes)
+        received, stays = self._buffered(layers)
+        flying = self.flying(at)
+        most = max(
+            (flying - 1) * kept + self.peak(passing) + (self.m - flying) * received,
+            self.stepped * self._stepped_on(layers, inner) + self.m * received,
+        )
+        return held + most + self.m * stays + decimal(self.training.overhead_bytes)
+
+    def _buffered(self, layers: tuple[Layer, ...]) -> tuple[Fraction, Fraction]:
+        """Return what buffers hold of a microbatch: what comes into a stage, and all else."""
+        if not self.training.buffers_boundaries or len(layers) == len(self.layers):
+            return Fraction(0), Fraction(0)
+        ids = [layer.id for layer in self.layers]
+        first, end = ids.index(layers[0].id), ids.index(layers[-1].id) + 1
+        results = sum((decimal(layer.result_bytes) for layer in layers), Fraction(0))
+        return self.alive(first), 2 * self.alive(end) + results
+
+    def alive(self, cut: int) -> Fraction:
+        """Return the bytes alive across a cut: of each layer before it the largest tensor that goes beyond."""
+        sources = {source for source, target, _ in self.edges if source < cut <= target}
+        sent = (
+            max(decimal(size) for source, target, size in self.edges if source == one and target >= cut)
+            for one in sources
+        )
+        return sum(sent, Fraction(0))
 
     def peak(self, passing: list[tuple[Fraction, Fraction]]) -> Fraction:
         """Return the most that a pass takes, of what is kept up to each layer and what that has in use for a moment."""
@@ -387,7 +411,7 @@ def quantum(problem: Problem) -> Fraction:
         for layer in graph.layers:
             sizes += [decimal(layer.parameter_bytes), decimal(layer.activation_bytes)]
             sizes += [decimal(layer.expert_parameter_bytes), decimal(layer.working_bytes)]
-            sizes.append(decimal(layer.tied_bytes))
+            sizes += [decimal(layer.tied_bytes), decimal(layer.result_bytes)]
             for each in layer.recomputed:
                 sizes += [decimal(each.activation_bytes), decimal(each.working_bytes)]
     found = Fraction(1)
@@ -454,9 +478,11 @@ def best(problem: Problem, rounding: Rounding) -> Best:
     return found
 
 
-def repeating(layers: tuple[Layer, ...], inner: Inner) -> list[bool]:
+def repeating(problem: Problem, layers: tuple[Layer, ...], inner: Inner) -> list[bool]:
     """Return which layers of a stage compute something again."""
     able = [at for at, layer in enumerate(layers) if any(each.kind == inner.kind for each in layer.recomputed)]
+    if problem.training.recomputes_last:
+        able.reverse()
     return [at in able[: inner.count] for at in range(len(layers))]
 
 

@@ -80,7 +80,7 @@ class Passes(Costs):
             left = self._left(self._scattered(at, first, end, inner), self._backward(at, first, end))
             return 0, 0 if late else left, left if late else 0
         forward = backward = weight = 0
-        again = repeating(self.layers[first:end], inner)
+        again = repeating(self.problem, self.layers[first:end], inner)
         for place in range(first, end) if zero == 3 else ():
             block, (there, back) = self.outer.block(at, 0), self._one(at, place, inner)
             forward += self._left(there, self.passes(place, "forward", block) if place > first else 0)

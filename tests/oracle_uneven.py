@@ -67,7 +67,7 @@ class StageCosts(oracle.Costs):
         self.m = -(-oracle.microbatches(problem, piece.whole) // shape.replicas)
 
     def _load(self, at: int, first: int, end: int, inner: oracle.Inner, replica: int) -> int:
-        again = oracle.repeating(self.layers[first:end], inner)
+        again = oracle.repeating(self.problem, self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
         block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))

@@ -214,6 +214,56 @@ def _training(rng: random.Random, size: Size) -> Training:
     )
 
 
+def with_whole_experts(seed: int, size: Size = SMALL) -> Problem:
+    """Return a problem with tensor ranks that share the sequence, and hold experts whole."""
+    drawn = (random_problem(each, size) for each in range(seed, seed + 10**7, 10**4))
+    return holding_experts(seed, next(each for each in drawn if any(variant.tensor > 1 for variant in each.graphs)))
+
+
+def holding_experts(seed: int, problem: Problem) -> Problem:
+    """Return a problem whose tensor ranks share the sequence, and hold experts whole."""
+    rng = random.Random(f"experts {seed}")
+    graphs = {
+        replace(variant, sequence=variant.sequence or variant.tensor > 1): _with_experts(rng, graph)
+        for variant, graph in problem.graphs.items()
+    }
+    cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 3]))
+    choices = replace(problem.choices, sequence=None)
+    training = replace(problem.training, whole_experts=True)
+    return replace(problem, graphs=graphs, cluster=cluster, choices=choices, training=training)
+
+
+def _with_experts(rng: random.Random, graph: LayerGraph) -> LayerGraph:
+    """Return a graph in which a part of what layers have as weights of their own is of experts, in most."""
+    parts = [rng.choice([0, 0.5, 0.75, 1]) for _ in graph.layers]
+    own = [each.parameter_bytes - each.tied_bytes for each in graph.layers]
+    layers = tuple(
+        replace(layer, expert_parameter_bytes=int(size * part))
+        for layer, size, part in zip(graph.layers, own, parts, strict=True)
+    )
+    return replace(graph, layers=layers)
+
+
+def framed(seed: int, problem: Problem, *, buffers: bool = True) -> Problem:
+    """Return a problem whose stages hold what crosses their boundaries, or recompute their last layers, or both."""
+    rng, graphs = random.Random(f"framework {seed}"), problem.graphs
+    holds = buffers and rng.random() < 0.7
+    if holds and rng.random() < 0.5:
+        size = UNIT * rng.choice([1, 5, 20])
+        graphs = {variant: _with_results(rng, graph, size) for variant, graph in graphs.items()}
+    cluster = replace(problem.cluster, hbm_bytes=problem.cluster.hbm_bytes * rng.choice([1, 1, 2, 5]))
+    last = not holds or rng.random() < 0.5
+    training = replace(problem.training, buffers_boundaries=holds, recomputes_last=last)
+    return replace(problem, training=training, graphs=graphs, cluster=cluster)
+
+
+def _with_results(rng: random.Random, graph: LayerGraph, size: int) -> LayerGraph:
+    """Return a graph whose last layer makes what leaves the model, and another one in some."""
+    making = {len(graph) - 1, *([rng.randrange(len(graph))] if rng.random() < 0.3 else [])}
+    layers = (replace(each, result_bytes=size) if at in making else each for at, each in enumerate(graph.layers))
+    return replace(graph, layers=tuple(layers))
+
+
 def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Cluster) -> Choices:
     def maybe(*values: int) -> frozenset[int] | None:
         if rng.random() < 0.9:

@@ -12,6 +12,7 @@ import pytest
 
 from nest.cli.capture import typed_settings
 from nest.cli.program import run
+from nest.cli.run_options import PINS
 
 FACTORIES = """
 import torch
@@ -99,5 +100,12 @@ def test_from_a_module_to_a_proven_plan(factories: Path, capsys: pytest.CaptureF
     assert facts["parameters"] == 72
     assert [row["off"] for row in facts["check"]] == [0, 0, 0, 0]
     assert facts["notes"] == ["The factory does not run on the meta device; it ran on the CPU."]
-    assert run(["solve", "--model", str(path), "--cluster", "dgx-h100:8", "--global-batch", "8", "--json"]) == 0
+    asked = ["solve", "--model", str(path), "--cluster", "dgx-h100:8", "--global-batch", "8", "--json"]
+    assert run(asked) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "optimal"
+    values = {"recompute": ["none"], "schedule": ["1f1b"], "sequence_parallel": [], "chunks": ["2"]}
+    for pin in PINS:  # each is an option of a captured module, too
+        more = ["--schedule", "interleaved"] if pin == "chunks" else []
+        code = run([*asked, *more, f"--{pin.replace('_', '-')}", *values.get(pin, ["1"])])
+        assert (code == 0) == (pin not in ("chunks", "sequence_parallel")), pin
+        assert "captured module" not in capsys.readouterr().err

@@ -20,7 +20,7 @@ from random_branches import random_branched, random_branched_plan
 from random_default import SMALL, Size, random_plan, random_problem
 from random_places import roomy
 
-from nest.certificate import Outcome, check, sum_check, sum_choices, sum_memory, sum_stages
+from nest.certificate import Outcome, check, sum_check, sum_choices, sum_memory, sum_stages, sum_trade
 from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import by_mean, by_memory, schedule_of, too_slow
@@ -259,6 +259,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "the least sum is one tick too high": (Boxes, "path", _sum_one_more),
     "the cap on loads is one tick too low": (sum_choices, "_cap", _plus(-1)),
     "types 2 and 3 take more than they do": (sum_stages, "least_extra", _plus(10**17)),
+    "ranks send more than they do": (sum_trade, "_rate", lambda method: lambda *arguments: 10 * method(*arguments)),
     "boxes stop at the first path": (Boxes, "path", lambda _: lambda *_: None),
     "memory is a quarter too small": (Memory, "spared", _tight),
     "the work before a stage is too much": (Boxes, "__init__", _more_before),

@@ -214,6 +214,9 @@ def test_details_and_runners_up_on_the_command_line(
         assert text.count("The best plans of other widths") == 1
         assert max(map(len, text.splitlines())) <= 100
     assert judged.partition("Problem ")[0] == solved.partition("Problem ")[0]
+    for command in (["solve", str(problem)], ["report", str(plans[0]), "--problem", str(problem)]):
+        assert run([*command, "--runners-up", "99999"]) == 2
+        assert "<=x<=100" in capsys.readouterr().err
     assert run(["solve", str(problem), "--runners-up", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (runner,) = document["runners_up"]

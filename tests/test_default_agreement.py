@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import oracle_default as oracle
 import pytest
-from random_default import SMALL, Size, random_plan, random_problem
+from random_default import SMALL, Size, random_plan, random_problem, with_whole_experts
 from random_problems import show_plan, show_problem
+from seeds import seeds
 
 from nest.certificate import check as claimed
 from nest.cluster import Cluster, Level
@@ -15,6 +16,7 @@ from nest.constraints import AllowedDegrees, Constraint, CutsAt, EqualStages, Ma
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.graph import Edge, Layer, LayerGraph
+from nest.plan import Plan, Stage, over_replicas
 from nest.presets import DEFAULT
 from nest.problem import Choices, Copies, Problem, Training, Variant
 from nest.result import Result, Status
@@ -80,6 +82,33 @@ def test_numbers_of_layers_that_recompute(seed: int) -> None:
 def test_figures_that_are_no_short_decimals(seed: int) -> None:
     """Figures of any length: no worse than the reference's plan, to the tick."""
     check(random_problem(seed, SMALL, ugly=True))
+
+
+@pytest.mark.parametrize("seed", seeds(50, 400))
+def test_experts_that_tensor_ranks_hold_whole(seed: int) -> None:
+    """Their gradients are summed over these ranks as well, which share what is spread."""
+    check(with_whole_experts(60_000 + seed))
+
+
+def test_gradients_of_whole_experts_by_hand() -> None:
+    """Four ranks in two pairs, 8 bytes of weights, of which 6 are experts', at 1 byte/s for each rank.
+
+    Dense ones are summed between the two replicas, 2 bytes of gradients there and back over half of them: 2 s. Experts'
+    are summed over all four: 2 * 6 * 3 / 4 = 9 s, and over two, where each holds a part: 6 s.
+    """
+    layer = Layer(0, 1.0, 2.0, 8, 1, expert_parameter_bytes=6)
+    variant = Variant(2, 1, 1, True)
+    graph = LayerGraph((layer,), ())
+    for whole, expected in ((False, 2 + 6), (True, 2 + 9)):
+        training = Training(2, "sgd", copies=Copies(0, 1), whole_experts=whole)
+        problem = Problem("pairs", {variant: graph}, Cluster(4, 100, (Level(4, 1.0, 0.0),)), training, preset=DEFAULT)
+        plan = Plan(variant, 2, 2, (Stage((0,), 0, 2),), "stage-major")
+        verdict = evaluate(problem, plan)
+        assert verdict.legal
+        assert verdict.scale.time.seconds(verdict.stages[0].sync) == pytest.approx(expected)
+    sharded = replace(plan, stages=(replace(plan.stages[0], sharding=over_replicas(1, 2)),))
+    held = replace(problem, training=replace(problem.training, copies=Copies(6, 1)))
+    assert evaluate(held, sharded).memory_bytes == [2 * 8 + 1 + 6 * 2 // 2 + 6 * 6 // 4]
 
 
 def test_slow_transfers_in_different_replicas() -> None:

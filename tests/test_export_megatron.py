@@ -230,6 +230,7 @@ GOOD = {
 """Arguments that break no rule on 64 devices."""
 
 LAYOUT = "--pipeline-model-parallel-layout"
+EACH = "--num-layers-per-virtual-pipeline-stage"
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,10 @@ LAYOUT = "--pipeline-model-parallel-layout"
         ({LAYOUT: "Et*8|(t|)*6,ttL", "--global-batch-size": "8"}, "--global-batch-size: microbatches of chunks"),
         ({LAYOUT: "t*16|||L"}, "give one E first"),
         ({LAYOUT: "E|t*16||L", "--num-virtual-stages-per-pipeline-rank": "2"}, "does not go with"),
+        ({EACH: "3"}, f"{EACH}: 3 does not divide the 4 layers of a stage"),
+        ({EACH: "2", "--global-batch-size": "8"}, "--global-batch-size: microbatches of chunks"),
+        ({EACH: "2", "--num-virtual-stages-per-pipeline-rank": "2"}, f"{EACH}: does not go with"),
+        ({EACH: "16", "--pipeline-model-parallel-size": "1"}, f"{EACH}: takes several stages"),
         ({"--expert-model-parallel-size": "3"}, "--num-experts: 8 is no multiple"),
         ({"--num-experts": None, "--moe-grouped-gemm": None}, "--expert-model-parallel-size: there are no experts"),
         ({"--sequence-parallel": None}, "--sequence-parallel: missing"),

@@ -36,19 +36,24 @@ class Layers:
         self.repeating = Repeating("full", self.able, np.where(self.able, self.ticks, 0), *self.again)
         self.moment = self.working + self.whole
 
-    def check(self, repeats: Fewest, stages: Stages, layers: Sequence[Sequence[int]]) -> None:
+    def check(self, repeats: Fewest, stages: Stages, layers: Sequence[Sequence[int]], *, last: bool) -> None:
         """Assert that as few recompute as make each stage fit, and what they add."""
         for flying in (1, 2, 5):
             found = repeats.fewest(stages, flying)
             added = repeats.added(prefix(self.ticks[self.able]), stages, found)
             for at, places in enumerate(layers):
-                best = self.fewest(places, int(stages.room[at]), flying)
-                ticks = sum(self.ticks[[v for v in places if self.able[v]][:best]])
+                best = self.fewest(places, int(stages.room[at]), flying, last=last)
+                ticks = sum(self.ticks[self.able_of(places, last=last)[:best]])
                 assert (found[at], added[at]) == (best, ticks if best else NEVER)
 
-    def fewest(self, places: Sequence[int], room: int, flying: int) -> int:
-        """Try every number of layers; 0 where none makes the stage fit."""
+    def able_of(self, places: Sequence[int], *, last: bool) -> list[int]:
+        """Return those that can recompute, that which does first at the front."""
         able = [v for v in places if self.able[v]]
+        return able[::-1] if last else able
+
+    def fewest(self, places: Sequence[int], room: int, flying: int, *, last: bool) -> int:
+        """Try every number of layers; 0 where none makes the stage fit."""
+        able = self.able_of(places, last=last)
         for number in range(1, len(able) + 1):
             held = [(self.again if v in able[:number] else (self.kept, self.working)) for v in places]
             peak = most = 0
@@ -60,8 +65,9 @@ class Layers:
         return 0
 
 
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_fewest_layers(seed: int) -> None:
+def test_fewest_layers(seed: int, last: bool) -> None:
     """Whatever layers keep and need, also where memory grows with the number of layers that recompute."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 12))
@@ -69,12 +75,13 @@ def test_fewest_layers(seed: int) -> None:
     runs = np.array([(first, end) for first in range(count) for end in range(first + 1, count + 1)])
     kept = np.array([layers.kept[a:b].sum() for a, b in runs])
     stages = Stages(runs[:, 0], runs[:, 1], rng.integers(0, 60, len(runs)), kept)
-    repeats = Repeats(layers.repeating, layers.kept, layers.moment, layers.whole)
-    layers.check(repeats, stages, [range(first, end) for first, end in runs.tolist()])
+    repeats = Repeats(layers.repeating, layers.kept, layers.moment, layers.whole, last=last)
+    layers.check(repeats, stages, [range(first, end) for first, end in runs.tolist()], last=last)
 
 
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("seed", "count"), [*((seed, 7) for seed in range(30)), (30, 66), (31, 130)])
-def test_fewest_layers_where_they_branch(seed: int, count: int) -> None:
+def test_fewest_layers_where_they_branch(seed: int, count: int, last: bool) -> None:
     """Any stages of a graph with branches, its layers in order; also of more layers than a word has bits."""
     rng = np.random.default_rng(seed)
     layers, loose = Layers(rng, count), rng.random(count) < (0.6 if count < 64 else 0.03)
@@ -86,8 +93,8 @@ def test_fewest_layers_where_they_branch(seed: int, count: int) -> None:
     stages = Stages(found.first, found.end, rng.integers(0, 60, len(places)), members @ layers.kept)
     order = StageOrder(family, found)
     assert order.opening.tolist() == [each[0] for each in places]
-    repeats = BranchedRepeats(order, layers.repeating, layers.kept, (layers.moment, layers.whole))
-    layers.check(repeats, stages, places)
+    repeats = BranchedRepeats(order, layers.repeating, layers.kept, (layers.moment, layers.whole), last=last)
+    layers.check(repeats, stages, places, last=last)
 
 
 def test_largest_values_of_runs() -> None:

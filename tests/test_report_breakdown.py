@@ -71,7 +71,7 @@ def test_working_memory_is_that_of_the_peak(seed: int) -> None:
         layers = [graph.layers[graph.index[name]] for name in stage.layers]
         kept: Number = 0
         peak: Number = 0
-        for layer, again in zip(layers, stage.repeats(layers), strict=True):
+        for layer, again in zip(layers, stage.repeats(layers, last=problem.training.recomputes_last), strict=True):
             apart = layer.expert_parameter_bytes
             shared = (layer.parameter_bytes - apart) * dense + apart * expert
             kept += (again or layer).activation_bytes

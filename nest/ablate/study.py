@@ -97,6 +97,7 @@ class _Entry:
         return cls(point, name, task, task.digest())
 
     def outcome(self, outcomes: Mapping[str, Outcome]) -> Outcome:
+        """Return what came of it: that of its task, or that it was refused."""
         return Outcome(Verdict.REFUSED, reason=self.refusal) if self.task is None else outcomes[self.key]
 
 

@@ -104,7 +104,8 @@ class _Stages:
         """Return the collectives of some layers by axis, in a block in which they take what the judge found."""
         if self.problem.preset.collectives != "groups":
             return self._checked(at, {}, left)
-        repeated = [each for each in self.plan.stages[at].repeats(layers) if each is not None]
+        again = self.plan.stages[at].repeats(layers, last=self.problem.training.recomputes_last)
+        repeated = [each for each in again if each is not None]
         form = self.plan.stage_forms[at]
         known = [self._by_axis(form, [*layers, *repeated], block) for block in self._blocks(at)]
         return self._checked(at, next((axes for axes in known if sum(axes.values()) == left), known[0]), left)

@@ -86,7 +86,8 @@ def _parts(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> Mem
 def kept_quanta(problem: Problem, plan: Plan, evaluation: Evaluation, at: int) -> tuple[int, ...]:
     """Return what a microbatch keeps in each chunk of a stage."""
     layers = _layers(problem, plan, at)
-    held_by = [again or layer for layer, again in zip(layers, plan.stages[at].repeats(layers), strict=True)]
+    again = plan.stages[at].repeats(layers, last=problem.training.recomputes_last)
+    held_by = [each or layer for layer, each in zip(layers, again, strict=True)]
     kept = iter([quanta(each.activation_bytes, evaluation.scale.quanta_per_byte) for each in held_by])
     parts = plan.parts(problem.graphs[plan.variant], at)
     return tuple(sum(islice(kept, len(part))) for part in parts)
@@ -106,7 +107,7 @@ def _states(problem: Problem, plan: Plan, per_byte: int, at: int) -> Iterator[tu
         yield _state(whole, Copies(OPTIMIZER_COPIES[problem.training.optimizer]), zero, degree)
         return
     experts = sum(quanta(layer.expert_parameter_bytes, per_byte) for layer in layers)
-    ranks = problem.copy_ranks(plan.variant, sharing_replicas(problem, plan, at))
+    ranks = problem.copy_ranks(plan.stage_variants[at], sharing_replicas(problem, plan, at))
     graph = problem.graphs[plan.stage_variants[at]]
     tied = (
         sum(quanta(layer.tied_bytes, per_byte) for layer in layers) if graph.layers[graph.table_place] in layers else 0

@@ -13,8 +13,8 @@ from nest.costing.kernels import Kernels
 from nest.errors import InvalidProblem
 from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
-from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Variant
+from nest.runs.pose import preset_of
 from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
@@ -54,9 +54,14 @@ class Wanted:
     choices: Choices = field(default_factory=Choices)
     profile: LayerProfile | None = None
 
+    @property
+    def cut_experts(self) -> bool:
+        """Whether tensor parallel cuts routed experts: there is none of either."""
+        return True
+
 
 def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
-    """Return the problem under preset ``default``: tensor width 1, microbatches, recomputation, replicas, stages, ZeRO.
+    """Return the problem, as runs are posed: tensor width 1, microbatches, recomputation, replicas, stages, ZeRO.
 
     Blocks may compute everything again; which operators an attention core has, a captured module does not say.
 
@@ -84,7 +89,7 @@ def captured_problem(captured: Captured, wanted: Wanted) -> Problem:
         wanted.hardware.cluster,
         training_of(wanted),
         wanted.choices,
-        DEFAULT,
+        preset_of(wanted.choices),
         source=source,
     )
 

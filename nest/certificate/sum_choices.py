@@ -29,6 +29,7 @@ import numpy as np
 
 from nest.certificate.choices import allowed
 from nest.certificate.sum_memory import Memory
+from nest.certificate.sum_trade import Trade
 from nest.constraints import Outer
 from nest.cost.overlap import MILLION
 from nest.presets import Arrangement, ScheduleName
@@ -157,17 +158,21 @@ def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> 
 
 def by_memory(tables: GroupedTables, schedule: ScheduleName, found: Left, value: int) -> Left:
     """Return what the memory of the first stages leaves; the lower the cap, the more they have to hold."""
-    memory, total = Memory(tables, schedule), int(tables.work.sum())
+    memory = Memory(tables, schedule)
     parts = max(1, len(found.stages) * tables.layers // MOST_AT_ONCE)
     pieces = [found.only(rows) for rows in np.array_split(np.arange(len(found.stages)), parts)]
     for _ in range(ROUNDS):
-        for at, piece in enumerate(pieces):
-            spared = memory.spared(piece.stages, piece.replicas, piece.cap)
-            ticks = np.minimum(spared.ticks, float(LONGEST)).astype(np.int64)
-            cap = np.minimum(piece.cap, _cap(value - 1 - total - ticks, piece.further))
-            least = np.maximum(piece.least, np.minimum(spared.largest, float(LONGEST)).astype(np.int64))
-            pieces[at] = piece._replace(least=least, cap=cap).only(~spared.impossible & (least <= cap))
-    return Left(*(np.concatenate(each) for each in zip(*pieces, strict=True)))
+        pieces = [_sparing(memory, piece, value) for piece in pieces]
+    return _sparing(Trade(memory), Left(*(np.concatenate(each) for each in zip(*pieces, strict=True))), value)
+
+
+def _sparing(memory: Memory | Trade, found: Left, value: int) -> Left:
+    """Return what is left where stages have to spare memory."""
+    spared, total = memory.spared(found.stages, found.replicas, found.cap), int(memory.tables.work.sum())
+    ticks = np.minimum(spared.ticks, float(LONGEST)).astype(np.int64)
+    cap = np.minimum(found.cap, _cap(value - 1 - total - ticks, found.further))
+    least = np.maximum(found.least, np.minimum(spared.largest, float(LONGEST)).astype(np.int64))
+    return found._replace(least=least, cap=cap).only(~spared.impossible & (least <= cap))
 
 
 def _cap(room: Ints, further: Ints) -> Ints:
@@ -192,9 +197,10 @@ def least_exchanged(tables: GroupedTables, stages: Ints, replicas: Ints) -> Ints
     of two kinds of weights, of a stage as many.
     """
     variant, sums, steps = tables.variant, np.zeros(len(stages)), np.zeros(len(stages))
-    for weights, inside in zip((tables.least_dense, tables.expert), tables.problem.copy_ranks(variant, 1), strict=True):
+    for weights, expert in ((tables.least_dense, False), (tables.expert, True)):
+        inside, next_one = tables.problem.copies(variant, expert=expert)
         size, ranks = float(tables.bytes_of(weights.sum())), replicas * inside
-        apart = np.full_like(stages, variant.tensor if inside > 1 else variant.width)
+        apart = np.full_like(stages, next_one if inside > 1 else variant.width)
         sums += tables.exchanges.least_s("reduce-scatter", ranks, apart, size * tables.times("gradients"))
         steps += size / (ranks if any(tables.problem.choices.zero) else 1)
     per_second = tables.scale.time.ticks_per_s

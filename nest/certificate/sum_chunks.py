@@ -35,7 +35,7 @@ from nest.plan import Plan, Stage, over_replicas
 from nest.presets import Arrangement
 from nest.problem import Variant
 from nest.tables import ChunkedBand, GroupedTables, Tables
-from nest.tables.chunked import Again
+from nest.tables.chunked import Again, levels_around
 from nest.tables.grouped import Site
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
@@ -170,7 +170,7 @@ class ChunkedStages:
     cut
         Which layers each of them has.
     placing, sites, levels
-        Where the blocks stand, and what each stage sees there; between each and the next, see `_levels`.
+        Where the blocks stand, and what each stage sees there; between each and the next, as `levels_around` has it.
     """
 
     def __init__(self, cut: Cut, choice: Chunked, placing: Placing, sites: tuple[Site, ...], levels: Ints) -> None:
@@ -255,7 +255,8 @@ def standing(cut: Cut, choice: Chunked) -> Iterator[ChunkedStages]:
     for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
         if not _admitted(tables, choice, placing):
             continue
-        sites, levels = tables.sites(choice.stages, choice.replicas, placing), _levels(tables, choice, placing)
+        sites = tables.sites(choice.stages, choice.replicas, placing)
+        levels = levels_around(tables, choice.stages, choice.replicas, placing)
         sights = tables.sights(sites, options), frozenset(map(tuple, levels.tolist()))
         if sights not in seen:
             seen.add(sights)
@@ -272,12 +273,3 @@ def _admitted(tables: GroupedTables, choice: Chunked, placing: Placing) -> bool:
         if mask is not None and not mask.all():
             return False
     return True
-
-
-def _levels(tables: GroupedTables, choice: Chunked, placing: Placing) -> Ints:
-    """Return the levels from each stage to the next, and from the last to the first: a row for each replica."""
-    counted = choice.replicas if tables.problem.preset.all_replicas else 1
-    first = np.array(placing.starts(choice.stages), dtype=np.int64)
-    starts = placing.line.devices(first + placing.stride * np.arange(counted, dtype=np.int64)[:, None])
-    levels: Ints = tables.problem.cluster.spans(starts, np.roll(starts, -1, axis=1))
-    return levels

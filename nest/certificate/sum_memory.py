@@ -95,11 +95,9 @@ class Memory:
 
     def spared(self, stages: Ints, replicas: Ints, cap: Ints) -> Spared:
         """Return the bounds of outer choices, whose loads are at most a cap."""
-        tables = self.tables
-        later = np.maximum(np.ceil(self.behind / np.maximum(cap, 1)[:, None] * SURE) - 1, 0)
-        each = -(-tables.microbatches // replicas)
-        flying = np.minimum(each[:, None], np.inf if self.schedule == "gpipe" else later + 1)
-        first = np.maximum(stages[:, None] - later, 1)
+        tables, each = self.tables, -(-self.tables.microbatches // replicas)
+        later = self._later(cap)
+        flying, first = self.pipeline(stages, replicas, cap)
         room = first * self.room
         most, least = (
             np.cumsum(held[:, self.order] + flying * kept[self.order], axis=1) * SURE
@@ -112,7 +110,19 @@ class Memory:
         np.multiply(excess, rate[:, None] * SURE, out=ticks, where=excess > 0)
         ticks = np.maximum(ticks - ROUNDED * tables.layers, 0)
         largest = ((self.before + ticks) / first * SURE).max(axis=1)
-        return Spared(ticks.max(axis=1), largest, ((least > room) | (later >= stages[:, None])).any(axis=1))
+        impossible = np.logical_or.reduce((least > room) | (later >= stages[:, None]), axis=1)
+        return Spared(ticks.max(axis=1), largest, impossible)
+
+    def pipeline(self, stages: Ints, replicas: Ints, cap: Ints) -> tuple[Floats, Floats]:
+        """Return how many microbatches of each layer are in flight at least, and how many stages it is among."""
+        each, later = -(-self.tables.microbatches // replicas), self._later(cap)
+        flying = np.minimum(each[:, None], np.inf if self.schedule == "gpipe" else later + 1)
+        return flying, np.maximum(stages[:, None] - later, 1)
+
+    def _later(self, cap: Ints) -> Floats:
+        """Return how many stages are behind each layer at least."""
+        found: Floats = np.maximum(np.ceil(self.behind / np.maximum(cap, 1)[:, None] * SURE) - 1, 0.0)
+        return found
 
     def _held(self, replicas: Ints) -> Floats:
         """Return the quanta of weights, gradients and optimizer that take no time in loads: a row for each number."""
@@ -164,7 +174,8 @@ def _ticks_per_quantum(tables: GroupedTables, zero: int) -> float:
     does not grow with the bytes.
     """
     variant, pair = tables.variant, np.array([2])
-    apart = np.array([variant.tensor if variant.context * variant.expert > 1 else variant.width])
+    copies = [tables.problem.copies(variant, expert=expert) for expert in (False, True)]
+    apart = np.array([min((next_one for ranks, next_one in copies if ranks > 1), default=variant.width)])
     once, twice = (float(tables.exchanges.least_s("all-reduce", pair, apart, size)[0]) for size in (MANY, 2 * MANY))
     sent = float(tables.bytes_of(np.ones(1, dtype=np.int64))[0]) / MANY
     times = tables.times("gradients") + (2 * tables.times("weights") if zero == 3 else 0)

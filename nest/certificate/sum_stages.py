@@ -14,6 +14,7 @@ from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import BranchedBand, GroupedBand, GroupedTables
 from nest.tables.grouped import Site as Seen
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import NEVER, Ints
@@ -114,7 +115,7 @@ class SumStages:
         Every way to shard is tried with the fastest recomputation with which the stage fits (C11), unless another that
         was tried is never worse; without a cap on the synchronisation that does not count.
         """
-        seen, flying = self.sites[-position], self._flying(position)
+        seen, passing = self.sites[-position], self._passing(position)
         band = self.band.on(seen.classes)
         plain = band.work + band.hops(seen.pairs)
         found = Loads(*(np.full(plain.shape, NEVER, dtype=np.int64) for _ in range(3)))
@@ -127,15 +128,15 @@ class SumStages:
             own, waits = plain + way.own, way.waits
             asked = wanted & (own <= load) & (waits <= sync) & _better(own, waits, found)
             if asked.any() and not any(other.never_worse(way, sync=sync < NEVER) for other in tried):
-                whole = own + band.recomputation(way.sharded, flying, asked).ticks
+                whole = own + band.recomputation(way.sharded, passing, asked).ticks
                 chosen = (whole <= load) & _better(whole, waits, found)
                 found.load[chosen], found.sync[chosen], found.way[chosen] = whole[chosen], waits[chosen], number
                 tried.append(way)
         return found
 
-    def _flying(self, position: int) -> int:
-        """Return how many microbatches a stage has in flight, counted from the end."""
-        return self.tables.flying(self.choice.replicas, position, self.choice.stages, self.choice.schedule)
+    def _passing(self, position: int) -> Passing:
+        """Return the microbatches of a stage, counted from the end."""
+        return self.tables.passing(self.choice.replicas, position, self.choice.stages, self.choice.schedule)
 
     def _for_loads(self, classes: frozenset[str]) -> list[int]:
         """Return the options of use where synchronisation does not count, on devices of some classes.
@@ -148,7 +149,7 @@ class SumStages:
             light.sort(key=lambda number: (self.options[number].zero != 1, -self.options[number].together))
             kept, rooms = list[int](), list[Ints]()
             for number in light:
-                room = self.band.on(classes).rooms(self.options[number])
+                room = self.band.on(classes).leaves(self.options[number])
                 if not any((other >= room).all() for other in rooms):
                     kept.append(number)
                     rooms.append(room)
@@ -169,7 +170,7 @@ class SumStages:
         if key not in self._known:
             band = self.band.on(seen.classes)
             sharded = band.way(option, key[1])
-            self._known[key] = Way(sharded, band.own(sharded), band.waits(sharded) + self.ends, band.rooms(option))
+            self._known[key] = Way(sharded, band.own(sharded), band.waits(sharded) + self.ends, band.leaves(option))
         return self._known[key]
 
     def plan(self, entries: list[int], numbers: list[int]) -> Plan:
@@ -184,10 +185,10 @@ class SumStages:
         asked.flat[entry] = True
         ends = np.broadcast_to(self.band.first, asked.shape)[asked], self.band.reached[asked]
         places = tables.between(*(int(each[0]) for each in ends))
-        flying = self._flying(self.choice.stages - at)
+        passing = self._passing(self.choice.stages - at)
         way = self._way(self.sites[at], option).sharded
         band = self.band.on(self.sites[at].classes)
-        _, kind, count = (int(each[asked][0]) for each in band.recomputation(way, flying, asked))
+        _, kind, count = (int(each[asked][0]) for each in band.recomputation(way, passing, asked))
         again = tables.repeating[kind - 1] if kind else None
         every = again is None or count == again.able[places].sum()
         return Stage(

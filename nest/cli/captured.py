@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nest.cli.asked import OF_NETWORKS
 from nest.cli.output import print_json, screen
+from nest.cli.run_options import PINS
 
 if TYPE_CHECKING:
     from nest.problem import Problem
 
 TAKEN = {"model_path", "cluster_source", "global_batch", "recipe", "framework", "reserve", "profile_path"} | {
-    *("tensor", "context", "expert", "microbatch", "pipeline", "data", "sequence_parallel", "recompute", "zero"),
-    *("topology", "root", "gpus_per_node", "like", "device"),
+    *PINS,
+    *OF_NETWORKS,
 }
 """Options of a run that say something of a captured module; all else was settled when it was captured."""
 

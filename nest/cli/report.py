@@ -12,6 +12,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option, plan_options, positive
 from nest.cli.output import PictureKind, check_files, is_terminal, print_json
 from nest.cli.reading import plan_from
+from nest.cli.shown import MOST_RUNNERS
 from nest.errors import InvalidPlan, OutOfScope
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     "--runners-up",
     "runners",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_RUNNERS),
     default=3,
     show_default=True,
     help="Show the best plans of N other widths, stages and replicas.",

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MOST_RUNNERS = 100
+"""Each takes a search of its own, so that thousands would take hours."""
+
 
 def shown_options(command: Command) -> Command:
     """Add ``--details`` and ``--runners-up``."""
@@ -28,7 +31,7 @@ def shown_options(command: Command) -> Command:
             "--runners-up",
             "runners",
             metavar="N",
-            type=click.IntRange(min=1),
+            type=click.IntRange(1, MOST_RUNNERS),
             help="Also find the best plans of N other widths, stages and replicas.",
         ),
         click.option("--details", is_flag=True, help="Show what loads and memory of each stage consist of."),

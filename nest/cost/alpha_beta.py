@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,9 @@ from nest.errors import InvalidProblem
 from nest.units import Floats, Ints
 
 Bytes = TypeVar("Bytes", float, Floats)
+
+AT_ONCE = 2048
+"""Sizes of which all curves are worked out together: as many as processors keep near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Curve:
         return size * self.s_per_byte + root * self.s_per_root + self.fixed_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Collective:
     """A collective of one group: all ways to run it.
 
@@ -73,13 +77,30 @@ class Collective:
         size
             Bytes, a number or an array, as `nest.cost.algorithms` counts them.
         """
-        fastest = size * 0.0
-        if self.curves:
-            fastest = self.curves[0].seconds(size)
-        for curve in self.curves[1:]:
-            fastest = np.minimum(fastest, curve.seconds(size))
-        found = np.where(np.asarray(size) > 0, fastest, 0.0)
-        return found if isinstance(size, np.ndarray) else float(found)
+        if not isinstance(size, np.ndarray):
+            return float(self._fastest_s(np.array([float(size)]))[0])
+        flat = size.ravel()
+        if len(flat) <= AT_ONCE:
+            return self._fastest_s(flat).reshape(size.shape)
+        pieces = [self._fastest_s(flat[at : at + AT_ONCE]) for at in range(0, len(flat), AT_ONCE)]
+        return np.concatenate(pieces).reshape(size.shape)
+
+    def _fastest_s(self, sizes: Floats) -> Floats:
+        fixed, per_byte, per_root = self._lowest
+        if not len(fixed):
+            return np.zeros_like(sizes)
+        ways = np.multiply.outer(per_byte, sizes) + np.multiply.outer(per_root, np.sqrt(sizes))
+        ways += fixed[:, None]
+        fastest: Floats = np.where(sizes > 0, ways.min(axis=0), 0.0)
+        return fastest
+
+    @cached_property
+    def _lowest(self) -> tuple[Floats, Floats, Floats]:
+        """What is fixed, for a byte, and for a root of bytes, of the curves of which none is above another anywhere."""
+        parts = np.array([(each.fixed_s, each.s_per_byte, each.s_per_root) for each in self.curves]).reshape(-1, 3)
+        above = [any((each >= other).all() and (each > other).any() for other in parts) for each in parts]
+        fixed, per_byte, per_root = parts[[not each for each in above]].T.copy()
+        return fixed, per_byte, per_root
 
     def fastest(self, size: float) -> Curve:
         """Return the way that is taken for so many bytes.

@@ -96,22 +96,21 @@ def axis_starts(form: Form, axis: Axis) -> Ints:
     return starts
 
 
-def copies_of(form: Form, blocks: Ints, *, expert: bool) -> Ints:
+def copies_of(copies: tuple[int, int], form: Form, blocks: Ints) -> Ints:
     """Return the devices that hold copies of what the first device of a block holds.
 
     Parameters
     ----------
+    copies
+        Of each part of a block, and how far each is from the next, as `Problem.copies` has them.
     form
         Of the stage: what is sharded inside it is held by the devices for that as well.
     blocks
         First devices of the same stage in all replicas.
-    expert
-        Whether it is an expert's weights, of which every expert rank has its own.
     """
-    variant = form.variant
-    ranks = variant.context * (1 if expert else variant.expert)
-    parts = blocks[:, None] + variant.width * np.arange(form.inside, dtype=np.int64)
-    return np.sort((parts[..., None] + variant.tensor * np.arange(ranks, dtype=np.int64)).ravel())
+    ranks, apart = copies
+    parts = blocks[:, None] + form.variant.width * np.arange(form.inside, dtype=np.int64)
+    return np.sort((parts[..., None] + apart * np.arange(ranks, dtype=np.int64)).ravel())
 
 
 class Crossing(NamedTuple):
@@ -146,32 +145,16 @@ class Exchanges:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.cluster = problem.cluster
+        self.problem, self.cluster = problem, problem.cluster
         training = problem.training
         self.tax, self.splits_transfers = training.overlap_tax, training.splits_transfers
         self.blocking_sends = training.blocking_sends
         self.network = Network.of(self.cluster)
         self._known: dict[tuple[Kind, Spread], alpha_beta.Collective] = {}
-        self._holders: dict[tuple[int, int, int, int, int], Spread] = {}
 
     def spread(self, places: Sequence[int] | Ints) -> Spread:
         """Return how devices are spread over the levels."""
         return spread(self.cluster, np.asarray(places, dtype=np.int64))
-
-    def holders(self, variant: Variant, first: int, stride: int, replicas: int, *, expert: bool) -> Spread:
-        """Return how the ranks are spread that hold copies of what a block's first device holds.
-
-        Parameters
-        ----------
-        first, stride
-            That device in replica 0, and the distance from replica to replica.
-        """
-        ranks = variant.context * (1 if expert else variant.expert)
-        key = first, stride, replicas, ranks, variant.tensor if ranks > 1 else 1
-        if key not in self._holders:
-            blocks = first + stride * np.arange(replicas, dtype=np.int64)
-            self._holders[key] = self.spread(copies_of(Form(variant), blocks, expert=expert))
-        return self._holders[key]
 
     def seconds(self, kind: CollectiveKind, where: Spread, sizes: Floats) -> Floats:
         """Return the times of collectives of so many bytes; 0 where there is a single member."""

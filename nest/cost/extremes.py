@@ -10,16 +10,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 
 from nest.classes import fastest, slowest
 from nest.cluster import Cluster
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
-from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, ZeroExchanges, axis_group, each_iteration
+from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, axis_group, each_iteration
 from nest.graph import Collective, CollectiveKind, Layer, LayerGraph
-from nest.problem import Copies, Problem, Variant
+from nest.problem import Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,33 @@ class _Reach:
             [Exchanges(replace(problem, cluster=each)) for each in problem.cluster.corners(slow=slow)]
             for slow in (True, False)
         )
+        self._copies, self._devices = problem.training.held, problem.cluster.devices
+        self._each_iteration = each_iteration(problem.training)
+        self._known: dict[tuple[float, bool], float] = {}
 
     def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
         """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
-        return max(each.longest_s(kind, count, size, within) for each in self._slow)
+        return max([each.longest_s(kind, count, size, within) for each in self._slow])
+
+    def exchanges_s(self, weights: tuple[Number, Number], *, each_microbatch: bool) -> float:
+        """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
+
+        Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
+        """
+        return sum([self._exchanging_s(held, each_microbatch) for held in map(float, weights)])
+
+    def _exchanging_s(self, held: float, each_microbatch: bool) -> float:
+        key = held, each_microbatch
+        if key not in self._known:
+            sizes = {"weights": held * self._copies.gathered, "gradients": held * self._copies.summed}
+            by_type, devices = EACH_MICROBATCH if each_microbatch else self._each_iteration, self._devices
+            total = max(
+                sum(self.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
+            )
+            if not each_microbatch and held:
+                total += self.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
+            self._known[key] = total
+        return self._known[key]
 
     def least_crossing_s(self, variant: Variant, size: float) -> float:
         """Return a time that every transfer between two stages takes; 0 where the cluster has no room for a block."""
@@ -96,57 +123,66 @@ def _extreme(cluster: Cluster, *, slow: bool) -> Cluster:
 
 def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
-    graph, devices = slowest(problem.graphs[variant]), problem.cluster.devices
-    layers, copies, step = graph.layers, problem.training.held, problem.training.step_s_per_byte
+    graph = slowest(problem.graphs[variant])
+    layers, alike = graph.layers, _Alike(graph.layers)
+    copies, step = problem.training.held, problem.training.step_s_per_byte
     passes = (
         np.array([layer.forward_s + layer.backward_s for layer in each.layers])
         for each in (graph, fastest(problem.graphs[variant]))
     )
     longest, times = passes
-    again = sum(max((each.repeated_s for each in layer.recomputed), default=0.0) for layer in layers)
+    again = sum(alike.each(lambda layer: max((each.repeated_s for each in layer.recomputed), default=0.0)))
     training, nested = problem.training, problem.unnested(variant) is None
-    inside = _all_like(layers, _exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
+    inside = alike.total(_exchanging, lambda layer: _collectives_s(layer, variant, reach, nested=nested))
     smallest, alive = min([edge.bytes for edge in graph.edges] or [0]), _most_alive(graph)
     load = float(longest.sum()) + again + inside + 2 * reach.longest_s("ring", 2, alive)
     load += 2 * reach.longest_s("all-gather", variant.tensor, alive) if training.splits_transfers else 0.0
     load += 2 * reach.longest_s("ring", 2, alive) if training.blocking_sends else 0.0
-    each = partial(_exchanges_s, EACH_MICROBATCH, copies, devices, reach)
-    sharding = _all_like(layers, _weights, lambda layer: each(_weights(layer)))
-    dense, expert = (sum(part) for part in zip(*map(_weights, layers), strict=True))
-    sync = _exchanges_s(each_iteration(training), copies, devices, reach, (dense, expert))
+    sharding = alike.total(_weights, lambda layer: reach.exchanges_s(_weights(layer), each_microbatch=True))
+    dense, expert = (sum(part) for part in zip(*alike.each(_weights), strict=True))
+    sync = reach.exchanges_s((dense, expert), each_microbatch=False)
     sync += float(dense + expert) * problem.cluster.step_s_per_byte_of(problem.cluster.class_names, step)
     tied = sum(layer.tied_bytes for layer in layers)
     sync += reach.longest_s("all-reduce", 2, float(tied) * copies.summed)
     least = reach.least_crossing_s(variant, float(smallest))
-    return Extremes(load, sharding, sync, _exponent_of_groups(layers, times, least, hides=training.hides_gradients))
+    return Extremes(load, sharding, sync, _exponent_of_groups(alike, times, least, hides=training.hides_gradients))
 
 
-def _all_like(layers: tuple[Layer, ...], key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
-    """Return the sum of a time over all layers, which is worked out once for layers of one key.
+class _Alike:
+    """Layers of which those that are alike are looked at once."""
 
-    Keys are made, and hashed, once for layers that share their figures with each other.
-    """
-    same = Counter(map(_figures, layers))
-    like = {_figures(layer): layer for layer in layers}
-    counts: dict[object, tuple[Layer, int]] = {}
-    for each, count in same.items():
-        layer, before = counts.get(key(like[each]), (like[each], 0))
-        counts[key(like[each])] = layer, before + count
-    return sum(count * time(layer) for layer, count in counts.values())
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        keys = list(map(_figures, layers))
+        self._of = dict(zip(keys, layers, strict=True))
+        places = {key: at for at, key in enumerate(self._of)}
+        self._which = [places[key] for key in keys]
+
+    def each(self, value: Callable[[Layer], Value]) -> list[Value]:
+        """Return a value of every layer."""
+        found = [value(layer) for layer in self._of.values()]
+        return [found[at] for at in self._which]
+
+    def total(self, key: Callable[[Layer], object], time: Callable[[Layer], float]) -> float:
+        """Return the sum of a time over all layers, which is worked out once for layers of one key."""
+        same, counts = Counter(self._which), dict[object, tuple[Layer, int]]()
+        for at, layer in enumerate(self._of.values()):
+            like, before = counts.get(key(layer), (layer, 0))
+            counts[key(layer)] = like, before + same[at]
+        return sum(count * time(layer) for layer, count in counts.values())
 
 
 def _figures(layer: Layer) -> tuple[object, ...]:
     """Return what tells layers apart quickly; equal collectives in different objects count as different."""
-    return id(layer.collectives), id(layer.recomputed), _weights(layer)
+    return id(layer.collectives), id(layer.recomputed), layer.forward_s, layer.backward_s, _weights(layer)
 
 
 def _most_alive(graph: LayerGraph) -> float:
     """Return the most bytes on edges over any cut, which are no fewer than those of all tensors alive there."""
-    change = np.zeros(len(graph) + 1)
+    change = [0.0] * (len(graph) + 1)
     for (source, target), edge in zip(graph.places, graph.edges, strict=True):
         change[source + 1] += edge.bytes
         change[target + 1] -= edge.bytes
-    return float(np.cumsum(change).max())
+    return max(accumulate(change))
 
 
 def _weights(layer: Layer) -> tuple[Number, Number]:
@@ -170,26 +206,8 @@ def _collectives_s(layer: Layer, variant: Variant, reach: _Reach, *, nested: boo
     return passes + max(repeated, default=0.0)
 
 
-def _exchanges_s(
-    by_type: ZeroExchanges, copies: Copies, devices: int, reach: _Reach, weights: tuple[Number, Number]
-) -> float:
-    """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
-
-    Once per iteration, groups that each share the weights between them also sum their shares, half of all at most.
-    """
-    total = 0.0
-    for held in map(float, weights):
-        sizes = {"weights": held * copies.gathered, "gradients": held * copies.summed}
-        total += max(
-            sum(reach.longest_s(kind, devices, sizes[part]) for kind, part in each) for each in by_type.values()
-        )
-        if by_type is not EACH_MICROBATCH and held:
-            total += reach.longest_s("all-reduce", devices, sizes["gradients"] / 2 + 1)
-    return total
-
-
-def _exponent_of_groups(layers: tuple[Layer, ...], times: Floats, transfer: float, *, hides: bool) -> int:
-    terms = np.array([_terms(layer, hides=hides) for layer in layers])
+def _exponent_of_groups(alike: _Alike, times: Floats, transfer: float, *, hides: bool) -> int:
+    terms = np.array(alike.each(partial(_terms, hides=hides)))
     most, rest = int(terms[times > 0].max(initial=0)), int(terms[times == 0].sum())
     largest = _exponent_of_load(np.sort(times), transfer, most, rest)
     return max(largest, _exponent_of_sum(times, transfer, most, rest))

@@ -95,5 +95,6 @@ def _sizes(layer: Layer) -> tuple[Number, ...]:
         layer.expert_parameter_bytes,
         layer.working_bytes,
         layer.tied_bytes,
+        layer.result_bytes,
     )
     return own + tuple(size for each in layer.recomputed for size in (each.activation_bytes, each.working_bytes))

@@ -70,10 +70,10 @@ class Framework:
         it: one for each shape, which stay (Transformer Engine), and one for the logits for a moment.
     recomputes_last
         Whether, where some layers of a stage are computed again, it is the last of them and not the first: these come
-        first in the backward pass, when all others still keep what they do. Only plans that are given know it.
+        first in the backward pass, when all others still keep what they do.
     buffers_boundaries
         Whether stages keep what they have sent of every microbatch, and a buffer for everything that they receive,
-        until the iteration ends. Only plans that are given know it.
+        until the iteration ends.
     sorts_rows
         Whether rows that arrive for experts are sorted by expert, and back again, as kernels of their own.
     attention

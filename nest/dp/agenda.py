@@ -10,13 +10,24 @@ from functools import partial
 import numpy as np
 
 from nest.dp.interleaved import InterleavedSearch
-from nest.dp.sum_outer import SumChoice, SumChoices, SumRange, least_of_variant, sum_choices, sum_ranges
+from nest.dp.sum_outer import (
+    SumChoice,
+    SumChoices,
+    SumRange,
+    busy_of_variant,
+    least_of_variant,
+    sum_choices,
+    sum_ranges,
+)
 from nest.dp.sum_search import Prepared, SumSearch
 from nest.dp.watch import Watch
 from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import Tables
 from nest.units import NEVER, Ints
+
+A_LITTLE = 4
+"""A bound is asked to be higher by this part of itself."""
 
 
 def settle_sums(tables: Tables, watch: Watch) -> None:
@@ -27,7 +38,8 @@ def settle_sums(tables: Tables, watch: Watch) -> None:
 class Agenda:
     """What is left to do, each with a bound of the objective, by which it comes; what comes may leave more to do.
 
-    A variant makes way for its tables and its outer choices in the order of their first bounds; a choice for itself
+    A variant makes way for itself with the collectives of its layers; that for its tables and its outer choices in the
+    order of their first bounds; a choice for itself
     with a bound by memory; that for itself in each of its places, with a bound by the devices there; that for itself
     with a bound from all that its stages see, if none before sees the same; and that is settled.
     """
@@ -38,9 +50,9 @@ class Agenda:
         self._count = 0
         for variant in tables.fitting:
             for schedule in self.schedules:
-                self.add(least_of_variant(tables, variant), partial(self._open, variant, schedule, 1))
+                self.add(least_of_variant(tables, variant), partial(self._weigh, variant, schedule, 1))
             for chunks in self.chunks(variant):
-                self.add(least_of_variant(tables, variant), partial(self._open, variant, "interleaved", chunks))
+                self.add(least_of_variant(tables, variant), partial(self._weigh, variant, "interleaved", chunks))
 
     @property
     def schedules(self) -> list[ScheduleName]:
@@ -88,6 +100,7 @@ class Agenda:
         """Enter a choice, for each of its placings with what its stages see."""
         seen = set[object]()
         for prepared in engine.prepare(choice):
+            self.watch.check()
             self.add(max(bound, prepared.least), partial(self._look, prepared, seen))
 
     def _look(self, prepared: Prepared, seen: set[object], bound: int) -> None:
@@ -95,6 +108,10 @@ class Agenda:
         if prepared.sights not in seen:
             seen.add(prepared.sights)
             self.add(max(bound, prepared.bound), partial(self._settle, prepared))
+
+    def _weigh(self, variant: Variant, schedule: ScheduleName, chunks: int, bound: int) -> None:
+        least = busy_of_variant(self.tables, variant, in_turn=schedule != "zb-h1")
+        self.add(max(bound, least), partial(self._open, variant, schedule, chunks))
 
     def _open(self, variant: Variant, schedule: ScheduleName, chunks: int, _: int) -> None:
         engine = self.engine(variant, schedule, chunks)
@@ -113,10 +130,21 @@ class Agenda:
     def _consider(self, engine: SumSearch, choices: SumChoices, order: Ints, turn: int, bound: int) -> None:
         self._next(engine, choices, order, turn + 1)
         row = int(order[turn])
-        chosen, best = choices[row], self.watch.incumbent.objective
-        bound, single = max(bound, engine.bounds.filled(chosen, best)), chosen.single
+        self._fill(engine, choices[row], int(choices.sizes[row]), bound)
+
+    def _fill(self, engine: SumSearch, chosen: SumRange, size: int, bound: int) -> None:
+        """Enter some choices with their bound by memory, or with one that is a little better and this still to do.
+
+        What that bound is takes longer to say than that it is no less than something.
+        """
+        single, best = chosen.single, self.watch.incumbent.objective
+        asked = min(best, bound + bound // A_LITTLE + 1)
+        bound = max(bound, engine.bounds.filled(chosen, asked))
+        if asked <= bound < best:
+            self.add(bound, partial(self._fill, engine, chosen, size))
+            return
         if bound >= best or single:
-            self.watch.settled += int(choices.sizes[row])
+            self.watch.settled += size
         if single and self.watch.trace:
             self.watch.trace.came_up(engine.named(single), bound, fits=bound < best)
         if bound < best:

@@ -23,7 +23,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again
+from nest.tables.chunked import Again, levels_around
 from nest.tables.exchanged import PLAIN, Exchanged
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -246,13 +246,9 @@ class InterleavedChoice(Prepared):
 
     @cached_property
     def levels(self) -> Ints:
-        """Return the levels between each stage and the next, of the last and the first: a row for each replica."""
-        placing, problem = self.placing, self.engine.tables.problem
-        counted = self.choice.replicas if problem.preset.all_replicas else 1
-        first = np.array(placing.starts(self.choice.stages), dtype=np.int64)
-        starts = placing.line.devices(first[:, None] + placing.stride * np.arange(counted, dtype=np.int64))
-        levels: Ints = problem.cluster.spans(starts, np.roll(starts, -1, axis=0)).T
-        return levels
+        """The levels between each stage and the next, of the last and the first: a row for each replica."""
+        choice = self.choice
+        return levels_around(self.engine.tables, choice.stages, choice.replicas, self.placing)
 
 
 def interleaved_plan(prepared: InterleavedChoice, chosen: list[ChunkWay]) -> Plan:

@@ -52,6 +52,7 @@ class _Sums(Agenda):
 
     @property
     def schedules(self) -> list[ScheduleName]:
+        """All that are allowed without chunks: played, none stands for another."""
         return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
     def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
@@ -111,6 +112,7 @@ class _Played(Agenda):
 
     @property
     def schedules(self) -> list[ScheduleName]:
+        """All that are allowed without chunks: played, none stands for another."""
         return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
     def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
@@ -120,6 +122,7 @@ class _Played(Agenda):
         return SumSearch(tables, self.watch, schedule, SimulatedBounds(tables, schedule))
 
     def prepare(self, engine: SumSearch, choice: SumChoice, bound: int) -> None:
+        """Enter a choice in each of its places at once: what is played depends on all that its stages see."""
         for prepared in engine.prepare(choice):
             self.add(max(bound, prepared.bound), partial(self._settle, prepared))
 

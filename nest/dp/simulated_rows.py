@@ -96,7 +96,7 @@ def stages_at(rows: SumRows, step: Step, most: int) -> Stages:
     allowed = rows.admitted(step) & (sums.both <= most)
     found, ends = list[_Way](), band.ends(step.site.ends)
     for way in rows.ways(step.site, step.holds):
-        own, again = band.own(way), band.recomputation(way, step.flying, allowed)
+        own, again = band.own(way), band.recomputation(way, step.passing, allowed)
         forward, weight = sums.forward + band.gathered(way), sums.weight + band.late(way)
         load = np.where(again.ticks < NEVER, sums.both + own + again.ticks, NEVER)
         sync = band.waits(way) + ends

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.problem import HELD
-from nest.tables import GroupedTables, prefix
-from nest.tables.exchanged import least_exchanged
+from nest.tables import GroupedTables, prefix, prefixes
+from nest.tables.exchanged import least_exchanged, uncovered
 from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
 from nest.units import NEVER, Ints
@@ -149,10 +149,11 @@ class _Filled:
         options, nearest = [each for each, _ in extremes], [each for _, each in extremes]
         self.rows = np.arange(len(options))[:, None]
         self._known: dict[tuple[int, int], int] = {}
+        self._needed: dict[tuple[int, int], Ints] = {}
         if not options:
             return
-        self.held = np.array([prefix(tables.least_state(option)) for option in options])
-        self.extra = np.array([prefix(least_exchanged(tables, each)) for each in nearest])
+        self.held = prefixes(np.array([tables.least_state(option) for option in options]))
+        self.extra, self.beside = map(prefixes, least_exchanged(tables, nearest))
         alike = [(option.zero, *(degree > 1 for degree in tables.ranks(option.together))) for option in options]
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
@@ -184,10 +185,17 @@ class _Filled:
         """Return with which layer the ``position``-th stage from the end may begin at the least, ``end`` for none."""
         work = self.filling.work
         first = int(np.searchsorted(work, work[end] - load))
-        return self._reach(first, end, load, self.tables.flying(self.replicas, position)) if first < end else end
+        if first >= end:
+            return end
+        key = end, self.tables.flying(self.replicas, position)
+        if key not in self._needed or len(self._needed[key]) < end - first:
+            self._needed[key] = self._least_loads(first, *key)
+        fits = self._needed[key][first - end :] <= load
+        at = int(fits.argmax())
+        return first + at if fits[at] else end
 
-    def _reach(self, first: int, end: int, load: int, flying: int) -> int:
-        """Return with which layer a stage that ends there may begin, from a first one that its work allows."""
+    def _least_loads(self, first: int, end: int, flying: int) -> Ints:
+        """Return what stages with this end take at least, that begin with a first layer and with each behind it."""
         firsts = np.arange(first, end)
         filling, rows, moments = self.filling, self.rows, self.moment_from[:, None]
         peak = self.peaks.most(moments + firsts, moments + end) - self.least_kept[firsts]
@@ -200,12 +208,15 @@ class _Filled:
             taken = np.maximum(layers * kind.least, np.floor(missing * kind.ratio * (1 - 1e-9)).astype(np.int64))
             possible = missing <= kind.freed[end] - kind.freed[firsts]
             again = np.where(possible, np.minimum(again, taken), again)
-        busy = filling.work[end] - filling.work[firsts] + self.extra[:, end, None] - self.extra[rows, firsts]
-        fits = ((again < NEVER) & (busy + again <= load)).any(axis=0)
-        return first + int(fits.argmax()) if fits.any() else end
+        busy = self.extra[:, end, None] - self.extra[rows, firsts] + again
+        if self.tables.hidden:
+            beside = self.beside[:, end, None] - self.beside[rows, firsts]
+            busy = np.maximum(busy, beside + uncovered(self.tables, again))
+        least: Ints = np.where(again < NEVER, busy, NEVER).min(axis=0) + (filling.work[end] - filling.work[firsts])
+        return least
 
 
-SIZES = (1, 2, 8, 2**62)
+SIZES = (1, 2, 8, 32, 2**62)
 """Groups of replicas that share weights are taken together from each of these sizes to the next."""
 
 
@@ -231,12 +242,13 @@ def _options(tables: GroupedTables, fewest: int, most: int, stages: int) -> tupl
 def _extremes(options: tuple[Option, ...]) -> list[tuple[Option, Option]]:
     """Return pairs of ways to shard, each as good as all of some ways: by memory the first, by time the second.
 
-    Larger groups leave less and exchange more. Of type 1 the largest stand for type 0 as well.
+    Larger groups leave less and exchange more; who holds what he gathers (`HELD`) exchanges nothing so, and holds more
+    in any group than alone. Of type 1 the largest stand for type 0 as well.
     """
     plain = [option for option in options if option.zero == 1] or [option for option in options if option.zero == 0]
     found = [(plain[0], plain[0])] if plain else []
     for zero in (2, 3, HELD):
-        for low, high in pairwise(SIZES):
+        for low, high in pairwise(SIZES if zero != HELD else (1, 2, SIZES[-1])):
             alike = [each for each in options if each.zero == zero and low <= each.together < high]
             found += [(alike[0], alike[-1])] if alike else []
     return found

@@ -146,13 +146,19 @@ class SumBounds:
             least = np.maximum(least, -(-heavy // stages) * threshold)
         return least
 
-    def slowest(self, chosen: SumRange, most: int) -> int:
-        """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``."""
+    def slowest(self, chosen: SumRange, most: int, least: int = 0) -> int:
+        """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``.
+
+        Parameters
+        ----------
+        least
+            Some stage reaches as much anyway.
+        """
         stages = chosen.stages
         filled = self.filling.within(chosen.fewest, chosen.most, stages)
         if filled.fewest(most, stages) > stages:
             return most + 1
-        low, high = max(int(self.crowded[stages]), -(-self.total // stages)) - 1, most
+        low, high = max(int(self.crowded[stages]), -(-self.total // stages), least) - 1, most
         while high - low > max(low // PRECISE, 1):
             middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
             low, high = (low, middle) if filled.fewest(middle, stages) <= stages else (middle, high)
@@ -192,15 +198,15 @@ class SumBounds:
 
     def filled(self, chosen: SumRange, better_than: int) -> int:
         """Return the bound of some choices by what their stages hold; it may be less where none is better."""
-        room = better_than - 1 - self.total
-        most = min(room // chosen.further if chosen.further else LONGEST, LONGEST)
-        if room < 0:
+        apart, times = (0, chosen.further + 1) if chosen.stages == 1 else (self.total, chosen.further)
+        if self.total >= better_than:
             return better_than
+        most = min((better_than - 1 - apart) // times if times else LONGEST, LONGEST)
         key = chosen.stages, chosen.fewest, chosen.most
         if self._slowest.get(key, 0) <= most:
-            self._slowest[key] = self.slowest(chosen, most)
+            self._slowest[key] = self.slowest(chosen, most, self._slowest.get(key, 0))
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else self.total + chosen.further * slowest
+        return NEVER if slowest > LONGEST else max(self.total, apart + times * slowest)
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
@@ -212,6 +218,8 @@ class SumBounds:
         step, all_hops = float(exchanged.step[0]), int(hops[0][0])
         once = step + (float(exchanged.sync[0]) if any(zero in PLAIN for zero in types) else 0.0)
         loads = self.total + choice.further * slowest + max(int(once / choice.stages) - 8, 0)
+        if choice.stages == 1:  # whose load is all loads, with what it exchanges in the place of a synchronisation
+            shared = max(shared, (1 + choice.further) * slowest)
         return max(bound, loads + all_hops, shared + max(int(step / choice.stages) - 8, 0) + all_hops)
 
     def by_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
@@ -341,6 +349,18 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
     problem = tables.problem
     least = least_work(problem, tables.scale, variant, tables.blocks(variant))
     return int(least * problem.microbatches(variant) * SURE)
+
+
+def busy_of_variant(tables: Tables, variant: Variant, *, in_turn: bool) -> int:
+    """Return the same with the collectives of all passes, for which no tables are needed either.
+
+    Parameters
+    ----------
+    in_turn
+        Whether a microbatch has both passes of every layer before an iteration ends, one after the other.
+    """
+    once, shared = tables.least_busy(variant)
+    return max(int(shared * tables.problem.microbatches(variant) * SURE), once if in_turn else 0)
 
 
 class _Uncut(SumBounds):

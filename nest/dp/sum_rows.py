@@ -24,6 +24,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.tables import Ends, GroupedBand
 from nest.tables.grouped import ANY, Site
+from nest.tables.repeated import Passing
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
 from nest.units import LONGEST, NEVER, Ints, distinct
@@ -36,8 +37,8 @@ class Step(NamedTuple):
     ----------
     site
         Its boundaries and the holders of its weights.
-    flying
-        Microbatches in flight.
+    passing
+        Its microbatches.
     role, start
         For side constraints; 0 for a start that none of them looks at.
     holds
@@ -45,7 +46,7 @@ class Step(NamedTuple):
     """
 
     site: Site
-    flying: int
+    passing: Passing
     role: Role
     start: int
     holds: Ends = ANY
@@ -73,8 +74,8 @@ class Turn(NamedTuple):
     ----------
     band
         Tables of the stages on the devices there.
-    flying
-        Microbatches in flight.
+    passing
+        Its microbatches.
     ends
         Ticks of each stage to sum the gradients of its copies of a table.
     allowed
@@ -84,10 +85,14 @@ class Turn(NamedTuple):
     """
 
     band: GroupedBand
-    flying: int
+    passing: Passing
     ends: Ints
     allowed: np.ndarray
     most_sync: int
+
+
+MOST_ADDED = 2**21
+"""Figures of stages that are kept for reuse, of each of two kinds."""
 
 
 class Way(NamedTuple):
@@ -158,6 +163,13 @@ class Bands:
         return self._made[ends]
 
 
+class Added(NamedTuple):
+    """What a way to shard adds to each stage: ticks of its load, recomputation apart, and once per iteration."""
+
+    own: Ints
+    waits: Ints
+
+
 class _Kept:
     """Stages that hold the same ends of the model: their tables, and what is known of ways to shard them."""
 
@@ -165,6 +177,16 @@ class _Kept:
         self.band, self.masks, self.cuts = band, masks, cuts_of(band)
         self.sharded: dict[tuple[frozenset[str], Holders], list[ShardedWay]] = {}
         self.undominated: dict[tuple[frozenset[str], tuple[Shares, ...]], list[ShardedWay]] = {}
+        self._most = max(MOST_ADDED // max(band.valid.size, 1), 1)
+        self._added: dict[ShardedWay, Added] = {}
+
+    def added(self, way: ShardedWay, band: GroupedBand) -> Added:
+        """Return what one of the ways adds; some are kept, as it does not depend on microbatches in flight."""
+        if way not in self._added:
+            if len(self._added) >= self._most:
+                self._added.clear()
+            self._added[way] = Added(band.own(way), band.waits(way))
+        return self._added[way]
 
 
 class SumRows:
@@ -227,9 +249,11 @@ class SumRows:
         shape = band.valid.shape
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        ends = band.ends(step.site.ends)
+        ends, kept = band.ends(step.site.ends), self._of(step.holds)
         for at, each in enumerate(self.ways(step.site, step.holds)):
-            _consider(found, Turn(band, step.flying, ends, allowed, self.most_sync), at, each)
+            if found.load.max(where=allowed, initial=0) >= int(each.least.min()):
+                turn = Turn(band, step.passing, ends, allowed, self.most_sync)
+                _consider(found, turn, at, (each, kept.added(each, band)))
         usable = added < NEVER
         load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
         usable &= load < LONGEST
@@ -266,9 +290,10 @@ class SumRows:
         """Return how long stages in one place synchronise at least, whatever their loads."""
         band = self.band(step)
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
+        kept = self._of(step.holds)
         for each in self.ways(step.site, step.holds):
-            fits = band.least_need(each.option, step.flying)
-            np.minimum(sync, band.waits(each) + ends, out=sync, where=fits)
+            fits = band.least_need(each.option, step.passing)
+            np.minimum(sync, kept.added(each, band).waits + ends, out=sync, where=fits)
         return sync
 
     def _least_most(self, tables: list[Ints]) -> int:
@@ -326,17 +351,15 @@ class SumRows:
         return self._of(self.steps[position - 1].holds).cuts
 
 
-def _consider(found: StageTables, turn: Turn, at: int, way: ShardedWay) -> None:
+def _consider(found: StageTables, turn: Turn, at: int, sharded: tuple[ShardedWay, Added]) -> None:
     """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-    band, flying, ends, allowed, most_sync = turn
-    if found.load.max(where=allowed, initial=0) < int(way.least.min()):
-        return
-    own, waits = band.own(way), band.waits(way) + ends
+    (band, passing, ends, allowed, most_sync), (way, (own, waits)) = turn, sharded
+    waits = waits + ends
     may = allowed & (waits <= most_sync)
     may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
     if not may.any():
         return
-    again = band.recomputation(way, flying, may)
+    again = band.recomputation(way, passing, may)
     total = np.where(again.ticks < NEVER, own + again.ticks, NEVER)
     better = (total < found.load) | ((total == found.load) & (waits < found.sync) & (total < NEVER))
     chosen = np.full_like(again.kind, at)

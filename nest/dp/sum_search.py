@@ -158,7 +158,7 @@ class Prepared(Capped[SumRows, Path]):
         steps = tuple(
             Step(
                 self.sites[-position],
-                tables.flying(choice.replicas, position, choice.stages, self.engine.schedule),
+                tables.passing(choice.replicas, position, choice.stages, self.engine.schedule),
                 role,
                 starts[-position] if tables.filters.by_place else 0,
                 tables.held_ends(position, choice.stages),

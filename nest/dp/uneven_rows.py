@@ -22,6 +22,7 @@ from nest.dp.sum_rows import Step as Turn
 from nest.dp.uneven_lattice import END, Lattice, Spot, Step
 from nest.dp.watch import Watch
 from nest.tables.grouped import NO_BOUNDARY, Site
+from nest.tables.repeated import Passing
 from nest.units import NEVER, Ints, distinct
 
 MOST_KEPT = 2**25
@@ -85,8 +86,8 @@ class Asked(NamedTuple):
 
     Parameters
     ----------
-    flying
-        Microbatches in flight of a stage by its number from the end, from 1 on; ``flying[0]`` is nothing.
+    passing
+        Microbatches of a stage by its number from the end, from 1 on; ``passing[0]`` is nothing.
     counts
         Numbers of stages that are allowed, ascending.
     cap
@@ -95,7 +96,7 @@ class Asked(NamedTuple):
         For a largest load, with which cuts the stage at each spot may begin: a first one, and that behind the last.
     """
 
-    flying: tuple[int, ...]
+    passing: tuple[Passing, ...]
     counts: tuple[int, ...]
     cap: int
     windows: Windows
@@ -125,7 +126,7 @@ class UnevenRows:
 
     def __init__(self, lattice: Lattice, engines: tuple[SumRows, ...], asked: Asked, watch: Watch) -> None:
         self.lattice, self.engines, self.watch = lattice, engines, watch
-        self.flying, self.counts, self.cap, self.windows = asked
+        self.passing, self.counts, self.cap, self.windows = asked
         self.layers, self.spots = lattice.tables.layers, lattice.spots
         self.frames = tuple(self._frames())
         self._deepest = self._most_stages()
@@ -164,7 +165,7 @@ class UnevenRows:
 
     def _turn(self, spot: Spot, frame: Frame, from_end: int) -> Turn:
         site = Site(((NO_BOUNDARY, NO_BOUNDARY),), spot.holders, frame.ends)
-        return Turn(site, self.flying[from_end], Role(), 0)
+        return Turn(site, self.passing[from_end], Role(), 0)
 
     def stages(self, at: int, frame: Frame, from_end: int) -> StageTables:
         """Return the stages at a spot, transfers apart."""
@@ -176,13 +177,14 @@ class UnevenRows:
         key = self.spots[at].form, self._sight(at), frame.ends
         if key not in self._loads:
             numbers = range(1, max(self._deepest) + 1)
-            turns = {self.flying[number]: number for number in reversed(numbers)}
+            turns = {self.passing[number]: number for number in reversed(numbers)}
             first, last = (self.stages(at, frame, turns[each]) for each in (min(turns), max(turns)))
-            if np.array_equal(first.load, last.load) and np.array_equal(first.sync, last.sync):
+            alike = np.array_equal(first.load, last.load) and np.array_equal(first.sync, last.sync)
+            if alike and not min(turns).buffered:
                 self._loads[key] = first.load[None]  # what more microbatches in flight change lies between the two
             else:
-                each = {flying: self.stages(at, frame, number).load for flying, number in turns.items()}
-                self._loads[key] = np.stack([each[self.flying[number]] for number in numbers])
+                each = {passing: self.stages(at, frame, number).load for passing, number in turns.items()}
+                self._loads[key] = np.stack([each[self.passing[number]] for number in numbers])
         return self._loads[key]
 
     def _sight(self, at: int) -> object:

@@ -23,6 +23,7 @@ from nest.forms import Variant
 from nest.places import Placing
 from nest.plan import Plan, Stage, inside_stage
 from nest.tables import GroupedBand, Tables, UnevenTables
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.units import NEVER
 
@@ -89,12 +90,13 @@ class UnevenSearch:
         self, capped: _Settling, lattice: Lattice, options: tuple[tuple[Option, ...], ...], counts: tuple[int, ...]
     ) -> UnevenRows:
         choice, watch = capped.choice, capped.watch
-        flying = (0, *(self.tables.flying(choice.replicas, number) for number in range(1, max(counts) + 1)))
+        numbers = range(1, max(counts) + 1)
+        passing = (Passing(0), *(self.tables.passing(choice.replicas, number) for number in numbers))
         most = capped.most(0)
         engines = tuple(
             SumRows(self._of_form(at, most), (), Holding(each, Placing(0, 0)), watch) for at, each in enumerate(options)
         )
-        asked = Asked(flying, counts, most, partial(self._windows, choice, lattice))
+        asked = Asked(passing, counts, most, partial(self._windows, choice, lattice))
         return UnevenRows(lattice, engines, asked, watch)
 
     def _windows(self, choice: UnevenChoice, lattice: Lattice, load: int) -> list[tuple[int, int]]:

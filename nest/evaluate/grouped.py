@@ -126,7 +126,8 @@ class GroupedStage:
     @cached_property
     def again(self) -> tuple[Recomputed | None, ...]:
         """What each of its layers computes again."""
-        return self.walk.plan.stages[self.at].repeats(self.layers)
+        last = self.walk.problem.training.recomputes_last
+        return self.walk.plan.stages[self.at].repeats(self.layers, last=last)
 
     @cached_property
     def parts(self) -> tuple[tuple[int, int], ...]:
@@ -385,13 +386,27 @@ class GroupedStage:
         whole = [sum(kept[first:end]) for first, end in self.parts]
         peaks = [self._peak(kept[first:end], moments[first:end]) for first, end in self.parts]
         schedule = Schedule(walk.plan.schedule, walk.plan.chunks)
+        received, stays = self._buffered()
         passing = max(
-            sum(map(mul, each.kept, whole)) - whole[each.chunk] + peaks[each.chunk]
+            sum(map(mul, each.kept, whole))
+            - whole[each.chunk]
+            + peaks[each.chunk]
+            + sum((microbatches - kept) * size for kept, size in zip(each.kept, received, strict=True))
             for each in flights(schedule, stages, self.at, microbatches)
         )
-        overhead = walk.quanta(walk.problem.training.overhead_bytes)
-        stepping = max(walk.copies.stepped * self._stepped_on - passing, 0)
+        overhead = walk.quanta(walk.problem.training.overhead_bytes) + microbatches * stays
+        stepping = max(walk.copies.stepped * self._stepped_on + microbatches * sum(received) - passing, 0)
         return held + passing + stepping + overhead, stepping
+
+    def _buffered(self) -> tuple[list[int], int]:
+        """Return quanta that buffers hold of a microbatch: what comes into each part, and all else of the stage."""
+        walk, count = self.walk, len(self.walk.plan.stages)
+        if not walk.problem.training.buffers_boundaries or count == 1:
+            return [0] * len(self.parts), 0
+        parts = range(self.at, walk.parts, count)
+        sent = sum(walk.alive_quanta(part, self.at) for part in parts)  # and as much comes back for it
+        results = sum(walk.quanta(layer.result_bytes) for layer in self.layers)
+        return [walk.alive_quanta(part - 1, self.at) for part in parts], 2 * sent + results
 
     def _peak(self, kept: Sequence[int], moments: Sequence[int]) -> int:
         """Return what the microbatch at work takes at most, with all that its layers have in use for a moment."""

@@ -150,4 +150,5 @@ def _recomputed(problem: Problem, graph: LayerGraph, stage: Stage) -> tuple[str,
     """Return what a stage recomputes, and, where each stage chooses, in how many layers, however the plan says it."""
     if problem.preset.recompute == "choices":
         return stage.recompute, None
-    return stage.recompute, sum(again is not None for again in stage.repeats(graph.named(stage.layers)))
+    again = stage.repeats(graph.named(stage.layers), last=problem.training.recomputes_last)
+    return stage.recompute, sum(each is not None for each in again)

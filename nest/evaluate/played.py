@@ -102,6 +102,7 @@ class _Judged:
         return graph.named(self.plan.stages[self.at].layers)
 
     def times(self, weight_share: float | None) -> StageTimes:
+        """Return its figures as passes and transfers; see `pipeline_of`."""
         gathered, scattered = self._exchanged()
         recompute = self._recompute()
         if self.plan.chunks > 1:  # transfers of chunks are parts of their passes
@@ -131,7 +132,8 @@ class _Judged:
     def _recompute(self) -> int:
         """Return the passes of layers that are repeated; collectives in them are left with the backward pass."""
         if self.problem.preset.recompute == "stage":
-            again = self.plan.stages[self.at].repeats(self.layers)
+            last = self.problem.training.recomputes_last
+            again = self.plan.stages[self.at].repeats(self.layers, last=last)
             return sum(self.scale.time.ticks(each.repeated_s) for each in again if each)
         return self._ticks(f"{self.problem.preset.repeated_pass}_s") if self._stage_recomputes else 0
 

@@ -108,7 +108,11 @@ class Walk:
         return self.problem.cluster.spans(self.blocks(at)[:, None] + ranks, self.blocks(to)[:, None] + ranks)
 
     def alive(self, boundary: int, at: int) -> float:
-        """Return the bytes alive behind a part: of each layer up to it the most that it sends beyond, once.
+        """Return the bytes alive behind a part, as `alive_quanta` has them."""
+        return self.bytes(self.alive_quanta(boundary, at))
+
+    def alive_quanta(self, boundary: int, at: int) -> int:
+        """Return the quanta alive behind a part: of each layer up to it the most that it sends beyond, once.
 
         Parameters
         ----------
@@ -119,7 +123,7 @@ class Walk:
         for (source, target), edge in zip(graph.places, graph.edges, strict=True):
             if self._part_of[source] <= boundary < self._part_of[target]:
                 largest[source] = max(largest.get(source, 0), self.quanta(edge.bytes))
-        return self.bytes(sum(largest.values()))
+        return sum(largest.values())
 
     def inside(self, collective: Collective, form: Form, block: int) -> int:
         """Return what a collective of a layer takes in a block, in the slowest of its groups."""
@@ -154,8 +158,8 @@ class Walk:
         """Return it for each group: those that share a weight between them, and those that have the same share."""
         form, variant = self.forms[at], self.variants[at]
         through = variant.tensor * variant.context
-        apart = variant.expert if expert else 1
-        offsets = [tensor + through * rank for rank in range(apart) for tensor in range(variant.tensor)]
+        own, apart = variant.expert if expert else 1, self.problem.copies(variant, expert=expert)[1]
+        offsets = [tensor + through * rank for rank in range(own) for tensor in range(apart)]
         blocks = self.blocks(at).reshape(-1, together)
         within = [self._holder(form, expert, row + offset) for row in blocks for offset in offsets]
         apart_from = blocks.T if len(blocks) > 1 else ()
@@ -165,7 +169,8 @@ class Walk:
     def _holder(self, form: Form, expert: bool, blocks: Ints) -> Spread:
         key = form, (int(expert), *self._within_period(blocks))
         if key not in self._holders:
-            self._holders[key] = self.exchanges.spread(copies_of(form, blocks, expert=expert))
+            copies = self.problem.copies(form.variant, expert=expert)
+            self._holders[key] = self.exchanges.spread(copies_of(copies, form, blocks))
         return self._holders[key]
 
     def _within_period(self, devices: Ints) -> tuple[int, ...]:

@@ -149,10 +149,11 @@ def _stage(problem: Problem, plan: Plan, at: int, first: int, end: int) -> Stage
 
 
 def computed_again(problem: Problem, plan: Plan, at: int) -> tuple[Recompute, ...]:
-    """Return what each layer of a stage computes again: the first of those that can, as many as the plan says."""
+    """Return what each layer of a stage computes again: as many as the plan says of those that can."""
     graph, stage = problem.graphs[plan.variant], plan.stages[at]
     layers = [graph.layers[graph.index[name]] for name in stage.layers]
-    return tuple("none" if each is None else each.kind for each in stage.repeats(layers))
+    again = stage.repeats(layers, last=problem.training.recomputes_last)
+    return tuple("none" if each is None else each.kind for each in again)
 
 
 def scaled_down(shape: Shape, processes: int) -> tuple[Shape, tuple[str, ...]]:

@@ -344,6 +344,9 @@ def same_recompute(problem: Problem, plan: Plan, title: str) -> tuple[Recompute,
     if kind == "none" or tuple(counts) == able:
         return kind, None
     number = max(counts)
+    if problem.training.recomputes_last:
+        what = f"recomputes {kind!r} in the last of its layers: {title} takes the first"
+        raise Inexpressible("stage 0", what, APPROXIMATE)
     for at, (count, most) in enumerate(zip(counts, able, strict=True)):
         if count != min(number, most):
             other = f"stage {counts.index(number)} in {number}"

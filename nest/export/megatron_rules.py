@@ -15,6 +15,8 @@ from nest.families.formats.megatron_flags import is_given, whole_list
 from nest.families.formats.megatron_layout import LAYOUT, parts_of_layout
 from nest.families.keys import Keys
 
+EACH_CHUNK = "--num-layers-per-virtual-pipeline-stage"
+
 
 def broken_rules(flags: Mapping[str, object], world: int) -> list[str]:
     """Return the rules that arguments break when they are started on so many devices.
@@ -37,6 +39,7 @@ class _Rules:
     world: int
 
     def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield the flag of each rule that is broken, and how."""
         yield from self._required()
         yield from self._ranks()
         yield from self._batch()
@@ -48,9 +51,11 @@ class _Rules:
         yield from self._data_types()
 
     def size(self, flag: str, usual: int = 1) -> int:
+        """Return the whole number of a flag, from 1."""
         return self.keys.option(flag, usual, least=1)
 
     def on(self, flag: str) -> bool:
+        """Whether a flag is given."""
         return is_given(self.keys, flag)
 
     @property
@@ -67,13 +72,17 @@ class _Rules:
 
     @property
     def data(self) -> int:
+        """Data-parallel ranks: what tensor, pipeline and context parallel leave of the job."""
         return max(1, self.world // (self.tensor * self.stages * self.context))
 
     @property
     def chunks(self) -> int:
+        """Chunks of each stage, however they are said."""
         layout = self.keys.text(LAYOUT)
         if layout:
             return max(1, len(parts_of_layout(layout)) // self.stages)
+        if EACH_CHUNK in self.keys:
+            return max(1, self.size("--num-layers") // self.stages // self.size(EACH_CHUNK))
         return self.size("--num-virtual-stages-per-pipeline-rank")
 
     def _required(self) -> Iterator[tuple[str, str]]:
@@ -122,9 +131,13 @@ class _Rules:
 
     def _pipeline(self) -> Iterator[tuple[str, str]]:
         layers, layout = self.size("--num-layers"), self.keys.text(LAYOUT)
-        ways = [LAYOUT, "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"]
+        ways = [LAYOUT, EACH_CHUNK, "--num-virtual-stages-per-pipeline-rank"]
         if len(given := [flag for flag in ways if flag in self.keys]) > 1:
             yield given[0], f"does not go with {given[1]}"
+        if EACH_CHUNK in self.keys and self.stages == 1:
+            yield EACH_CHUNK, "takes several stages"
+        if layers // self.stages % (each := self.size(EACH_CHUNK)):
+            yield EACH_CHUNK, f"{each} does not divide the {layers // self.stages} layers of a stage"
         ends = any(f"--decoder-{end}-pipeline-num-layers" in self.keys for end in ("first", "last"))
         if not layout:
             beside = sum(self.on(f"--account-for-{end}-in-pipeline-split") for end in ("embedding", "loss"))

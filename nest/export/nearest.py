@@ -111,7 +111,8 @@ def problem_for(problem: Problem, run: Run, framework: Framework) -> Problem:
         stage = "a stage of chunks" if framework.parts > parts else "a stage"
         what = f"at most {max(choices.recomputed)}: {framework.title} recomputes {whole[0]!r} in all layers of {stage}"
         raise InvalidProblem("choices.recomputed", what, "leave it out")
-    return asked if kinds & framework.parts else all_layers(asked)
+    some = kinds & framework.parts and not asked.training.recomputes_last  # frameworks take the first layers
+    return asked if some else all_layers(asked)
 
 
 @dataclass(frozen=True, slots=True)

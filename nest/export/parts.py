@@ -213,7 +213,8 @@ def _recomputes_alike(problem: Problem, plan: Plan, framework: Framework) -> boo
 
 def _of_kind(problem: Problem, kind: Recompute, framework: Framework) -> dict[str, Any]:
     only: dict[str, Any] = {"stage_recompute": frozenset({kind})}
-    return only if kind in framework.parts else only | {"recomputed": all_layers(problem).choices.recomputed}
+    some = kind in framework.parts and not problem.training.recomputes_last
+    return only if some else only | {"recomputed": all_layers(problem).choices.recomputed}
 
 
 def _by_number(problem: Problem, plan: Plan) -> list[dict[str, Any]]:

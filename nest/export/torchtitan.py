@@ -22,6 +22,7 @@ from nest.export.base import (
 )
 from nest.export.numbers import ModelNumbers
 from nest.presets import ScheduleName
+from nest.problem import Variant
 from nest.runs import Run
 
 FLAVORS: Mapping[tuple[int, int, int, int, int, int], tuple[str, str]] = {
@@ -42,6 +43,9 @@ FLAVORS: Mapping[tuple[int, int, int, int, int, int], tuple[str, str]] = {
 
 From `torchtitan/models/*/__init__.py`.
 """
+
+FLEXIBLE = frozenset({"deepseek_v3"})
+"""Models whose flavors above have ``attn_type="flex"``."""
 
 RESHARD = {2: "never", 3: "always"}
 """``fsdp_reshard_after_forward`` by ZeRO type."""
@@ -71,8 +75,7 @@ class Torchtitan(Framework):
             found.append(Fault("context", f"tensor x 2 context does not divide a sequence of {run.sequence}"))
         if variant.tensor > 1 and not variant.sequence:
             found.append(Fault("sequence", "false: torchtitan's tensor parallel shares the sequence"))
-        if variant.expert > 1 and (variant.context > 1 or (variant.tensor > 1 and not run.cut_experts)):
-            found.append(Fault("expert", f"{variant.expert}: torchtitan's experts take context and tensor ranks first"))
+        found += [*_expert_faults(run, variant), *_context_faults(model, variant.context)]
         if run.dtype not in ("bf16", "fp32"):
             found.append(Fault("dtype", f"{run.dtype!r}: a converter of the model's, no setting of the plan's"))
         return found
@@ -151,6 +154,36 @@ class Torchtitan(Framework):
         return list(_broken(tables["training"], tables["parallelism"], world))
 
 
+def _expert_faults(run: Run, variant: Variant) -> Iterator[Fault]:
+    """Yield why expert ranks do not go with those of other axes.
+
+    In `parallel_dims.py` of 0.2.2 ranks of a stage are cut as replicas x ``efsdp`` x ``ep`` x ``etp``: ranks that share
+    experts are neighbours behind those that cut one, whatever ranks of dense layers they are. Beside context parallel
+    they are thus neighbours where ours are a context width apart. As long as nodes consist of whole blocks, the groups
+    of both have equally many members in equally many nodes, as in Megatron-LM. Releases before 0.2.2 take whole
+    context groups.
+    """
+    expert, context = variant.expert, variant.context
+    if expert == 1:
+        return
+    if variant.tensor > 1 and not run.cut_experts:
+        yield Fault("expert", f"{expert} beside tensor {variant.tensor}: torchtitan's experts take tensor ranks first")
+    if context > 1 and run.hardware.cluster.group_sizes[0] % variant.width:
+        what = f"{expert} beside context {context}: torchtitan's experts take context ranks first"
+        yield Fault("expert", f"{what}, and not all of a block is in one node")
+    elif expert % context:
+        yield Fault("expert", f"{expert} is no multiple of context {context}, which torchtitan's experts take first")
+
+
+def _context_faults(model: ModelNumbers, context: int) -> Iterator[Fault]:
+    """Yield why a model of torchtitan does not share its sequence: its `parallelize.py` refuses FlexAttention."""
+    flavor = _flavor(model)
+    if context > 1 and flavor is not None and flavor[0] in FLEXIBLE:
+        yield Fault(
+            "context", f"{context}: torchtitan's {' '.join(flavor)} has FlexAttention, which shares no sequence"
+        )
+
+
 def _shard(given: Assignment, degree: int) -> int:
     """Return the ranks over which dense weights are sharded, without context ranks."""
     variant = given.plan.variant
@@ -177,6 +210,8 @@ def _flavor(model: ModelNumbers) -> tuple[str, str] | None:
 
 
 def _notes(given: Assignment, flavor: tuple[str, str] | None) -> Iterator[str]:
+    if given.plan.variant.context > 1 and given.plan.variant.expert > 1:
+        yield "groups of experts are those of torchtitan, neighbours within the same nodes"
     if flavor is None:
         yield "no model of torchtitan has these numbers: give model.name and model.flavor of one of your own"
     if not given.run.framework.name.startswith("torchtitan"):

@@ -262,6 +262,7 @@ def _layer(name: LayerId, row: CostRow, kind: str, again: Sequence[CostRow]) -> 
         ),
         row.tied_bytes,
         None if row.weight_share is UNSET else row.weight_share,
+        row.result_bytes,
     )
 
 
@@ -276,7 +277,14 @@ def _recomputed(table: RecomputedTable) -> Recomputed:
 
 def _converted(name: LayerId, row: CostRow, again: CostRow) -> Recomputed | None:
     """Return what a row says that recomputes, as files had it once; None where it says what the row without does."""
-    for figure in ("forward_s", "backward_s", "parameter_bytes", "expert_parameter_bytes", "tied_bytes"):
+    for figure in (
+        "forward_s",
+        "backward_s",
+        "parameter_bytes",
+        "expert_parameter_bytes",
+        "tied_bytes",
+        "result_bytes",
+    ):
         if getattr(row, figure) != getattr(again, figure):
             what = (
                 f"{figure} of layer {show(name)} with {spell_variant(variant_of(row))} is another where it recomputes"

@@ -18,7 +18,17 @@ Sizes: TypeAlias = tuple[Number, ...]
 """Bytes by variant."""
 
 Figures: TypeAlias = tuple[
-    float, float, Number, Number, Number, Number, Number, tuple[Collective, ...], tuple[Recomputed, ...], float | None
+    float,
+    float,
+    Number,
+    Number,
+    Number,
+    Number,
+    Number,
+    tuple[Collective, ...],
+    tuple[Recomputed, ...],
+    float | None,
+    Number,
 ]
 """Costs of a layer under one variant: all that a layer has beside id and kind."""
 
@@ -105,6 +115,7 @@ def _figures(layer: Layer) -> Figures:
         layer.collectives,
         layer.recomputed,
         layer.weight_share,
+        layer.result_bytes,
     )
 
 
@@ -173,7 +184,8 @@ def _selectors(layers: Sequence[Layer], likes: Sequence[Like]) -> Iterator[tuple
 
 
 def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
-    forward, backward, parameters, activations, experts, working, tied, collectives, recomputed, weight_share = costs
+    forward, backward, parameters, activations, experts, working, tied = costs[:7]
+    collectives, recomputed, weight_share, result = costs[7:]
     figures: Values = {
         "forward_s": float(forward),
         "backward_s": float(backward),
@@ -185,6 +197,8 @@ def _row(variant: Variant, costs: Figures, sent: Number | None) -> Values:
         more["working_bytes"] = size(working)
     if tied:
         more["tied_bytes"] = size(tied)
+    if result:
+        more["result_bytes"] = size(result)
     if weight_share is not None:
         more["weight_share"] = weight_share
     if sent is not None:

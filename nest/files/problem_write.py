@@ -16,7 +16,16 @@ from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
 from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
 
-SWITCHES = ("hides_gradients", "holds_gathered", "sums_whole", "splits_transfers", "blocking_sends")
+SWITCHES = (
+    "hides_gradients",
+    "holds_gathered",
+    "sums_whole",
+    "splits_transfers",
+    "blocking_sends",
+    "recomputes_last",
+    "buffers_boundaries",
+    "whole_experts",
+)
 """What a training does or does not."""
 
 

@@ -167,6 +167,9 @@ class TrainingTable(Table):
     sums_whole: Switch = False
     splits_transfers: Switch = False
     blocking_sends: Switch = False
+    recomputes_last: Switch = False
+    buffers_boundaries: Switch = False
+    whole_experts: Switch = False
     overlap_tax: Part = 0.0
     step_s_per_byte: Seconds = 0.0
     overhead_bytes: Bytes = 0
@@ -259,8 +262,8 @@ class CostRow(VariantKeys, kw_only=True):
 
     ``output_bytes`` is what an edge carries that leaves such a layer and does not say otherwise, ``tied_bytes`` what of
     its weights is a copy of those of the model's ``table``, ``weight_share`` the part of ``backward_s`` that takes
-    gradients of weights. A row with a ``class`` has the times on devices of that class, and the bytes of the row
-    without.
+    gradients of weights, ``result_bytes`` what leaves the model behind the layer. A row with a ``class`` has the times
+    on devices of that class, and the bytes of the row without.
     """
 
     forward_s: Seconds
@@ -271,6 +274,7 @@ class CostRow(VariantKeys, kw_only=True):
     expert_parameter_bytes: Bytes = 0
     working_bytes: Bytes = 0
     tied_bytes: Bytes = 0
+    result_bytes: Bytes = 0
     recompute_s: Seconds = 0.0
     weight_share: Part | UnsetType = UNSET
     collectives: Annotated[list[CollectiveTable], Meta(description="a list of collectives")] = field(

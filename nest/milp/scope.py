@@ -12,7 +12,7 @@ REMEDY = "use the dynamic program"
 
 KNOWN = frozenset(
     {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
-    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules"}
+    | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules", "chunks"}
 )
 """Choices that the programme takes into account."""
 
@@ -39,8 +39,6 @@ def require_scope(problem: Problem) -> None:
     if problem.cluster.classes:
         what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
         raise OutOfScope("cluster.classes", what, REMEDY)
-    if "interleaved" in problem.choices.schedules:
-        raise OutOfScope("choices.schedules", "the programme covers stages without chunks", REMEDY)
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

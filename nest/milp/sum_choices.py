@@ -6,7 +6,7 @@ With ``W`` the work of all layers and ``m`` microbatches for each replica of ``S
 
 The largest load is no less than the mean, ``W / S``, and than ``ceil(k / S)`` times the work of the ``k``-th heaviest
 layer, for every ``k``, as one stage has that many of the ``k`` heaviest. So every outer choice has a bound before
-anything is known of its stages.
+anything is known of its stages. Under an interleaved schedule the cut is known, and with it the work of each stage.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from nest.constraints import Outer
+from nest.constraints import Outer, Run, Site
 from nest.places import Placing, Shape
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Allowed, Variant
-from nest.tables import Tables
-from nest.units import HARD_LIMIT, NEVER, Ints
+from nest.tables import GroupedTables, Tables
+from nest.tables.chunked import levels_around
+from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
+
+_Ticks = TypeVar("_Ticks", int, Ints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class SumChoice:
         In which order stages take their passes.
     further
         Microbatches of a replica but one: how often the largest load counts besides.
+    chunks
+        Of each stage.
     """
 
     variant: Variant
@@ -48,6 +54,7 @@ class SumChoice:
     placing: Placing
     schedule: ScheduleName
     further: int
+    chunks: int = 1
 
     @property
     def outer(self) -> Outer:
@@ -58,6 +65,23 @@ class SumChoice:
     def shape(self) -> Shape:
         """How many blocks it has, and how wide."""
         return Shape(self.variant.width, self.stages, self.replicas)
+
+    @property
+    def pace(self) -> tuple[int, int]:
+        """How often the largest load counts besides, and the chunks: what the objective (D14) depends on."""
+        return self.further, self.chunks
+
+    def takes(self, loads: _Ticks, slowest: _Ticks, sync: _Ticks) -> _Ticks:
+        """Return the objective (D14) of plans from the sum of their loads, the largest one, and the synchronisation."""
+        return (self.further + 1) * slowest - (slowest - loads) // self.chunks + sync
+
+    def most_load(self, work: int, limit: int) -> int:
+        """Return the largest load (D14) of plans below a limit whose loads add up to some work or more.
+
+        Negative where there is no such plan.
+        """
+        left, times = self.chunks * (limit - 1) - work, (self.further + 1) * self.chunks - 1
+        return left if left < 0 else min(left // times if times else LONGEST - 1, LONGEST - 1)
 
     @property
     def starts(self) -> Ints:
@@ -134,15 +158,25 @@ def least_of_variant(tables: Tables, variant: Variant) -> int:
 
 
 def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iterator[tuple[int, SumChoice]]:
-    """Yield the outer choices of a variant that are allowed (C4, C5, C9, C10, `admits`), by ascending bounds.
+    """Yield the outer choices of a variant that are allowed (C4, C5, C9, C10, C15, C16, `admits`), by ascending bounds.
 
     Parameters
     ----------
     every
         Yield all placings and schedules. Otherwise one stands for all those in which stages see the same, unless a side
-        constraint may tell them apart, and 1F1B for all schedules: none takes less time or memory.
+        constraint may tell them apart, and 1F1B for GPipe: that takes no less time or memory.
     """
-    made, schedules = tables.of_variant(variant), sorted(tables.problem.choices.schedules)
+    schedules, found = tables.problem.choices.schedules, list[_Cursor]()
+    if schedules - {"interleaved"}:
+        found.append(_with_runs(tables, variant, every=every))
+    if "interleaved" in schedules:
+        found.append(_with_chunks(tables, variant, every=every))
+    return heapq.merge(*found, key=itemgetter(0))
+
+
+def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
+    """Yield those whose stages are runs of layers, or differences of downsets."""
+    made, schedules = tables.of_variant(variant), sorted(tables.problem.choices.schedules - {"interleaved"})
     if "1f1b" in schedules and not every:
         schedules = ["1f1b"]
     alike = not (every or tables.filters.by_place or tables.filters.coupling)
@@ -157,6 +191,51 @@ def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iter
                     seen.add(sights)
                     for schedule in schedules:
                         yield bound, SumChoice(variant, stages, replicas, arrangement, placing, schedule, further)
+
+
+def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
+    """Yield those that are interleaved: equal parts, and microbatches that are a multiple of the stages."""
+    made, numbers, cuts = tables.of_variant(variant), _numbers(tables, variant), list[tuple[int, int, int, int]]()
+    for stages, replicas, further in zip(*map(np.ndarray.tolist, numbers[:3]), strict=True):
+        admitted = tables.filters.outer(Outer(variant, stages, replicas))
+        if admitted and stages > 1 and (further + 1) % stages == 0:
+            cuts += [(bound, stages, replicas, chunks) for chunks, bound in cut_bounds(made, stages, further + 1)]
+    for bound, stages, replicas, chunks in sorted(cuts):
+        seen, options = set[object](), made.options(replicas, stages)
+        for arrangement in tables.problem.preset.arrangements:
+            for placing in made.placings(stages, replicas, arrangement):
+                if not stand_as_asked(made, Outer(variant, stages, replicas), placing):
+                    continue
+                around = frozenset(map(tuple, levels_around(made, stages, replicas, placing).tolist()))
+                sights = placing if every else (made.sights(made.sites(stages, replicas, placing), options), around)
+                if sights not in seen:
+                    seen.add(sights)
+                    further = -(-made.microbatches // replicas) - 1
+                    choice = SumChoice(variant, stages, replicas, arrangement, placing, "interleaved", further, chunks)
+                    yield bound, choice
+
+
+def stand_as_asked(tables: GroupedTables, outer: Outer, placing: Placing) -> bool:
+    """Whether local side constraints (`admits_place`) admit all stages where they stand, whatever layers they have."""
+    starts = placing.line.devices(np.array(placing.starts(outer.stages), dtype=np.int64)).tolist()
+    for at, start in enumerate(starts):
+        site = Site(outer.stages - at, np.array([start]), tables.width, placing.stride, placing.line)
+        mask = tables.filters.place(outer, Run(np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)), site)
+        if mask is not None and not mask.all():
+            return False
+    return True
+
+
+def cut_bounds(tables: GroupedTables, stages: int, microbatches: int) -> Iterator[tuple[int, int]]:
+    """Yield numbers of chunks of so many stages, with what the work of these takes at least (C16, D14)."""
+    allowed, work = tables.problem.choices.chunks, tables.by_cut(tables.work)
+    for chunks in range(2, tables.layers // stages + 1):
+        ends = tables.graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
+        if ends is not None:
+            loads = np.diff(work[[0, *ends]]).reshape(chunks, stages).sum(axis=0)
+            largest = int(loads.max())
+            bound = microbatches * largest - (largest - int(loads.sum())) // chunks
+            yield chunks, min(bound, HARD_LIMIT // 2)
 
 
 def _numbers(tables: Tables, variant: Variant) -> _Numbers:

@@ -94,13 +94,21 @@ def sync(made: SumCpSat) -> None:
 
 
 def objective(made: SumCpSat) -> None:
-    """D14: ``objective >= loads + (m - 1) * load + sync`` under the outer choices with this ``m``; it is minimised."""
-    for further, choices in made.formulation.by_further.items():
+    """D14: ``objective >= m * load + filling + sync`` under the outer choices with ``m`` and ``v``; it is minimised.
+
+    ``filling`` is what the other stages take to fill: ``v * filling >= loads - load``.
+    """
+    for (further, chunks), choices in made.formulation.by_pace.items():
         most = made.formulation.largest_objective // further if further else made.formulation.largest_load
         load = made.load if most >= made.formulation.largest_load else made.model.new_int_var(0, most, f"load{further}")
-        taken = [made.literal(choices)] if len(made.formulation.by_further) > 1 else []
+        taken = [made.literal(choices)] if len(made.formulation.by_pace) > 1 else []
         made.model.add(load >= made.load).only_enforce_if(taken)
-        made.model.add(made.objective >= made.loads + further * load + made.sync).only_enforce_if(taken)
+        filling = made.loads - load
+        if chunks > 1:
+            longest = -(-made.formulation.largest_loads // chunks)
+            filling = made.model.new_int_var(0, longest, f"filling{further},{chunks}")
+            made.model.add(chunks * filling >= made.loads - load).only_enforce_if(taken)
+        made.model.add(made.objective >= (further + 1) * load + filling + made.sync).only_enforce_if(taken)
     made.model.minimize(made.objective)
 
 

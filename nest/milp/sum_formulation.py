@@ -1,9 +1,10 @@
 """The mathematical programme under the objective `sum`, without a solver: index sets and coefficients.
 
-A plan is an *outer choice* ``(variant, S, d, placing)`` and a path. The ``q``-th stage from the end is an *arc*: of
-an outer choice, with the layers between two cuts, in one way to shard and to recompute. It leads from the state ``(q -
-1, end)`` to the state ``(q, first)`` of the choice; the path starts behind all layers at ``q = 0`` and ends before them
-at ``q = S``. A cut is a number of layers, or a downset where layers branch. What a rule forbids for one of these by
+A plan is an *outer choice* ``(variant, S, d, placing, schedule, v)`` and a path. The ``q``-th stage from the end is an
+*arc*: of an outer choice, with the layers between two cuts, in one way to shard and to recompute. It leads from the
+state ``(q - 1, end)`` to the state ``(q, first)`` of the choice; the path starts behind all layers at ``q = 0`` and
+ends before them at ``q = S``. A cut is a number of layers, or a downset where layers branch; of an interleaved choice
+with ``v`` chunks, whose parts are settled, the number of stages before it. What a rule forbids for one of these by
 itself is left out of the index sets; `docs/milp.md` says which rule is kept where.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from nest.constraints.programme import StageWay
 from nest.milp.sum_choices import Agenda, SumChoice
+from nest.milp.sum_chunks import layers_of
 from nest.milp.sum_room import Room
 from nest.milp.sum_stages import StageWays
 from nest.problem import Problem, Variant
@@ -36,7 +38,7 @@ SUM_BY_INDEX_SETS: Mapping[str, str] = {
     "nesting": "`nest.tables.Tables.fitting`",
     "technology": "`nest.technologies`: a programme is of a cluster whose technologies are chosen",
     "schedule": "the outer choices",
-    "chunks": "nothing: the schedules that are covered have none",
+    "chunks": "the outer choices",
 }
 """Rules for which there is nothing to post under `sum`, and what keeps them."""
 
@@ -155,7 +157,13 @@ class SumFormulation:
         """Return the ticks of an iteration (D14) of the plan with some arcs."""
         taken = np.array(arcs, dtype=np.int64)
         load, sync = self.arcs.load[taken], self.arcs.sync[taken]
-        return int(load.sum()) + self.choices[choice].further * int(load.max()) + int(sync.max())
+        return self.choices[choice].takes(int(load.sum()), int(load.max()), int(sync.max()))
+
+    def layers(self, arc: int) -> Ints:
+        """Return the places of the layers of the stage of an arc."""
+        choice, first, end = self.choices[self.arcs.choice[arc]], int(self.arcs.first[arc]), int(self.arcs.end[arc])
+        tables = self.of(choice)
+        return tables.between(first, end) if choice.chunks == 1 else layers_of(tables, choice, first)
 
     def way(self, arc: int) -> StageWay:
         """Return how the stage of an arc shards and recomputes."""
@@ -208,12 +216,17 @@ class SumFormulation:
         return found
 
     @cached_property
-    def by_further(self) -> dict[int, tuple[int, ...]]:
-        """Outer choices by how often the largest load counts besides."""
-        found: dict[int, list[int]] = {}
+    def by_pace(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Outer choices by how often the largest load counts besides, and by their chunks."""
+        found: dict[tuple[int, int], list[int]] = {}
         for at, choice in enumerate(self.choices):
-            found.setdefault(choice.further, []).append(at)
-        return {further: tuple(choices) for further, choices in found.items()}
+            found.setdefault(choice.pace, []).append(at)
+        return {pace: tuple(choices) for pace, choices in found.items()}
+
+    @cached_property
+    def chunks(self) -> Ints:
+        """Chunks of the stage of each arc."""
+        return np.array([choice.chunks for choice in self.choices], dtype=np.int64)[self.arcs.choice]
 
     @cached_property
     def largest_load(self) -> int:
@@ -238,5 +251,10 @@ class SumFormulation:
 
     @cached_property
     def common_tick(self) -> int:
-        """Largest number of ticks of which all loads and synchronisations are multiples."""
-        return math.gcd(*distinct(self.arcs.load).tolist(), *distinct(self.arcs.sync).tolist()) or 1
+        """Largest number of ticks of which all loads and synchronisations are multiples, and so all objectives.
+
+        Where loads are divided by chunks and rounded up, it is divided by them as well.
+        """
+        common = math.gcd(*distinct(self.arcs.load).tolist(), *distinct(self.arcs.sync).tolist()) or 1
+        parts = (common // chunks if common % chunks == 0 else 1 for _, chunks in self.by_pace)
+        return math.gcd(common, *parts)

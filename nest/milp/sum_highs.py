@@ -33,7 +33,7 @@ def run(made: SumPyomo, time_limit_s: float | None) -> Claim:
     found, parameters = solved(made, time_limit_s)
     status, formulation = ENDED[found.termination_condition], made.formulation
     solution = None if found.best_feasible_objective is None else _solution(made, found)
-    most = max(formulation.by_further) + len(formulation.by_position) + 1
+    most = max(further for further, _ in formulation.by_pace) + len(formulation.by_position) + 1
     return Claim(
         status=Status.FEASIBLE if status is Status.UNKNOWN and solution is not None else status,
         plan=None if solution is None else decode(formulation, solution),

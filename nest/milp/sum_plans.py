@@ -36,11 +36,12 @@ def decode(made: SumFormulation, solution: SumSolution) -> Plan:
     arcs = sorted(solution.arcs, key=lambda arc: -int(made.arcs.position[arc]))
     stages = tuple(_stage(made, tables, arc, start) for arc, start in zip(arcs, choice.starts.tolist(), strict=True))
     plan = Plan(choice.variant, choice.replicas, choice.placing.stride, stages, choice.arrangement, choice.schedule)
-    return replace(plan, technologies=made.problem.cluster.technologies, line=choice.placing.line)
+    technologies = made.problem.cluster.technologies
+    return replace(plan, technologies=technologies, line=choice.placing.line, chunks=choice.chunks)
 
 
 def _stage(made: SumFormulation, tables: GroupedTables, arc: int, start: int) -> Stage:
-    layers = tables.between(int(made.arcs.first[arc]), int(made.arcs.end[arc]))
+    layers = made.layers(arc)
     kind, count = int(made.arcs.kind[arc]), int(made.arcs.layers[arc])
     again = tables.repeating[kind - 1] if kind else None
     every = again is None or count == int(again.able[layers].sum())
@@ -60,10 +61,10 @@ def encode(made: SumFormulation, plan: Plan) -> SumSolution | None:
     A plan that another arrangement would place alike is that of the arrangement which comes first.
     """
     at = choice_of(made.problem, made.choices, plan)
-    if at is None or plan.chunks != 1 or plan.technologies != made.problem.cluster.technologies:
+    if at is None or plan.technologies != made.problem.cluster.technologies:
         return None
-    tables, arcs = made.of(made.choices[at]), list[int]()
-    cut = tables.cuts - 1
+    choice, arcs = made.choices[at], list[int]()
+    cut = choice.stages if choice.chunks > 1 else made.of(choice).cuts - 1
     for position, stage in enumerate(reversed(plan.stages), start=1):
         found = _arc_of(made, at, position, (cut, stage))
         if found is None:
@@ -78,9 +79,10 @@ def choice_of(problem: Problem, choices: Sequence[SumChoice], plan: Plan) -> int
     placing = _placing_of(problem, plan)
     if placing is None:
         return None
-    wanted = plan.variant, len(plan.stages), plan.replicas, plan.schedule, *_steps(placing, plan)
+    wanted = plan.variant, len(plan.stages), plan.replicas, plan.schedule, plan.chunks, *_steps(placing, plan)
     for at, each in enumerate(choices):
-        if (each.variant, each.stages, each.replicas, each.schedule, *_steps(each.placing, plan)) == wanted:
+        found = each.variant, each.stages, each.replicas, each.schedule, each.chunks, *_steps(each.placing, plan)
+        if found == wanted:
             return at
     return None
 
@@ -114,12 +116,12 @@ def _arc_of(made: SumFormulation, choice: int, position: int, wanted: tuple[int,
     way = way_of(tables, stage)
     if stage.sharding != over_replicas(*way.sharding):
         return None
-    same = (arc for arc in among.tolist() if np.array_equal(tables.between(int(arcs.first[arc]), cut), layers))
+    same = (arc for arc in among.tolist() if np.array_equal(made.layers(arc), layers))
     return next((int(arc) for arc in same if made.way(arc) == way), None)
 
 
 def way_of(tables: GroupedTables, stage: Stage) -> StageWay:
     """Return how a stage of a plan shards and recomputes, with the number of layers that it says do."""
-    again = stage.repeats(tables.graph.named(stage.layers))
+    again = stage.repeats(tables.graph.named(stage.layers), last=tables.problem.training.recomputes_last)
     count = sum(each is not None for each in again) if stage.recomputed is None else stage.recomputed
     return StageWay((stage.sharding.zero, stage.sharding.degree), (stage.recompute, count))

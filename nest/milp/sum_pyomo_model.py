@@ -25,7 +25,7 @@ class SumPyomo(PyomoBase, SumTerms):
     use, arc
         Whether an outer choice and an arc are taken, by their index in the formulation.
     load, loads, sync, objective
-        In units: largest load, sum of all loads, slowest synchronisation, and an iteration.
+        In units: largest load, sum of all loads as far as they count, slowest synchronisation, and an iteration.
     unit
         Ticks of a unit.
     """
@@ -75,11 +75,12 @@ def coupling(made: SumPyomo) -> None:
 
 
 def load(made: SumPyomo) -> None:
-    """D11: no load of an arc is above the largest, and their sum is that of all arcs."""
+    """D11: no load of an arc is above the largest; ``loads`` is their sum, with ``v`` chunks a ``v``-th of it."""
     ticks = made.formulation.arcs.load
     for arcs in made.formulation.by_position.values():
         made.post(made.load >= made.arcs(arcs, made.in_units(ticks[arcs].tolist())))
-    made.post(made.loads == made.arcs(list(range(len(ticks))), made.in_units(ticks.tolist())))
+    each = (ticks / made.formulation.chunks).tolist()
+    made.post(made.loads == made.arcs(list(range(len(ticks))), made.in_units(each)))
 
 
 def sync(made: SumPyomo) -> None:
@@ -90,18 +91,20 @@ def sync(made: SumPyomo) -> None:
 
 
 def objective(made: SumPyomo) -> None:
-    """D14: all loads, the largest ``m - 1`` times more, and synchronisation, minimised.
+    """D14: all loads over ``v``, the largest ``m - 1 / v`` times more, and synchronisation, minimised.
 
-    The largest load is split over the possible ``m``, of which one is chosen, so that the linear relaxation is tight.
+    The largest load is split over the possible ``m`` and ``v``, of which one pair is chosen, so that the linear
+    relaxation is tight. What the judge rounds up is not rounded here: of two plans the better one is no worse before.
     """
     formulation, model = made.formulation, made.model
-    times, most = list(formulation.by_further), formulation.largest_load / made.unit
-    model.load_in = pyo.Var(times, domain=pyo.NonNegativeReals)
-    for each in times:
-        made.post(model.load_in[each] <= most * made.literal(formulation.by_further[each]))
+    most = formulation.largest_load / made.unit
+    model.load_in = pyo.Var(list(formulation.by_pace), domain=pyo.NonNegativeReals)
+    for pace, choices in formulation.by_pace.items():
+        made.post(model.load_in[pace] <= most * made.literal(choices))
     made.post(made.load == pyo.quicksum(model.load_in.values()))
-    further = pyo.quicksum(each * model.load_in[each] for each in times)
-    made.post(made.objective == made.loads + further + made.sync)
+    times = {(further, chunks): further + 1 - 1 / chunks for further, chunks in formulation.by_pace}
+    further = pyo.quicksum(times[pace] * model.load_in[pace] for pace in formulation.by_pace)
+    made.post(made.objective >= made.loads + further + made.sync)
     model.minimised = pyo.Objective(expr=made.objective)
 
 

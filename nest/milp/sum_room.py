@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nest.milp.sum_choices import SumChoice
-from nest.milp.sum_stages import StageWays, Ways
+from nest.milp.sum_stages import StageWays
+from nest.milp.sum_ways import Ways
 from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
 
 
@@ -47,12 +48,12 @@ class Room:
 
 def room_below(stages: StageWays, choice: SumChoice, limit: int) -> Room:
     """Return what there is of an outer choice below a limit."""
-    total, cuts = int(stages.tables.work.sum()), stages.tables.cuts
-    left = limit - 1 - total
-    most = min(left // choice.further if choice.further else LONGEST - 1, LONGEST - 1)
-    if left < 0:
+    total = int(stages.tables.work.sum())
+    most = choice.most_load(total, limit)
+    if most < 0:
         return Room(choice, [Ways.together([])], limit)
-    return narrowed(Room(choice, stages.positions(choice, most), total, stages.bytes.most), cuts, limit)
+    positions = stages.positions(choice, most)
+    return narrowed(Room(choice, positions, total, stages.bytes.most), stages.cuts_of(choice), limit)
 
 
 def narrowed(room: Room, cuts: int, limit: int) -> Room:
@@ -66,7 +67,7 @@ def narrowed(room: Room, cuts: int, limit: int) -> Room:
 
 def _narrowed(room: Room, cuts: int, limit: int) -> Room:
     """Return what is left if each stage has to leave room for what no path through it avoids."""
-    ways, further = room.ways, room.choice.further
+    ways, choice = room.ways, room.choice
     sums = _through([(each, each.load) for each in ways], cuts, np.add)
     loads = _through([(each, each.load) for each in ways], cuts, np.maximum)
     syncs = _through([(each, each.sync) for each in ways], cuts, np.maximum)
@@ -74,8 +75,8 @@ def _narrowed(room: Room, cuts: int, limit: int) -> Room:
     kept, least = list[Ways](), NEVER
     for each, total, load, sync, may in zip(ways, sums, loads, syncs, within, strict=True):
         open_ = may & (total < NEVER) & (load < LONGEST)
-        objective = total + further * np.where(open_, load, 0) + sync
-        rough = total + further * load.astype(np.float64) + sync
+        objective = choice.takes(total, np.where(open_, load, 0), sync)
+        rough = total + choice.further * load.astype(np.float64) + sync
         fits = open_ & (rough < 2.0 * HARD_LIMIT) & (objective < limit)
         kept.append(each.pick(fits))
         least = min(least, int(objective[fits].min(initial=NEVER)))

@@ -125,7 +125,7 @@ class SumSearch:
             if not rooms:
                 limit = min(limit, bound + max(1, int(bound * self.step)))
             limit = min(limit, horizon)
-            room = narrowed(room, self.tables.of_variant(choice.variant).cuts, limit)
+            room = narrowed(room, self._stages_of(choice.variant).cuts_of(choice), limit)
             if room.empty:
                 self.agenda.put(limit, choice)
             else:

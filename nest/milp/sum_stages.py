@@ -7,65 +7,28 @@ the others are cut. What a stage of some layers costs in each of its ways is in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from nest.constraints import Filters, Run, Site
 from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_chunks import ChunkWays
 from nest.milp.sum_sent import Marks, StageBytes
+from nest.milp.sum_ways import Kept, Ways, undominated
 from nest.tables import GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
-from nest.units import LONGEST, NEVER, Ints, distinct
-
-Kept: TypeAlias = Literal["every", "sharding", "fastest"]
-"""Which ways of a stage are kept, see `StageWays`."""
-
-
-class Ways(NamedTuple):
-    """Stages, each in a way to shard and to recompute: columns of equal length.
-
-    Attributes
-    ----------
-    first, end
-        Cuts before and behind.
-    load, sync
-        Ticks for each microbatch, and once per iteration.
-    option, kind, layers
-        Place among the options of the outer choice, place of what is recomputed in `GroupedTables.repeating` from 1, or
-        0 for nothing, and in how many layers.
-    sent
-        Bytes of an iteration, a column for each of `nest.constraints.Filters.crossed`.
-    """
-
-    first: Ints
-    end: Ints
-    load: Ints
-    sync: Ints
-    option: Ints
-    kind: Ints
-    layers: Ints
-    sent: Ints
-
-    def pick(self, chosen: np.ndarray) -> Ways:
-        """Return those that a mask or indices pick."""
-        return Ways(*(column[chosen] for column in self))
-
-    @classmethod
-    def together(cls, parts: list[Ways]) -> Ways:
-        """Return the stages of all parts."""
-        none = np.zeros((0, 0), dtype=np.int64)
-        every = parts or [cls._make([*[none.ravel()] * (len(cls._fields) - 1), none])]
-        return cls._make(np.concatenate(columns) for columns in zip(*every, strict=True))
+from nest.units import LONGEST, NEVER, Ints
 
 
 class _Sight(NamedTuple):
-    """What a stage sees of its outer choice: the network, microbatches in flight, and levels that its bytes cross."""
+    """What a stage sees of its outer choice: the network, its microbatches, and levels that its bytes cross."""
 
     seen: Seen
-    flying: int
+    passing: Passing
     marks: Marks
 
 
@@ -93,19 +56,26 @@ class StageWays:
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
         self._bands: dict[int, GroupedBand] = {}
+        self._interleaved = ChunkWays(tables, kept)
         self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
+    def cuts_of(self, choice: SumChoice) -> int:
+        """Return how many cuts the paths of an outer choice have; interleaved there is one between all stages."""
+        return self.tables.cuts if choice.chunks == 1 else choice.stages + 1
+
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
         """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+        if choice.chunks > 1:
+            return self._interleaved.positions(choice, most)
         band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
         known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
         found = []
         for position in range(1, choice.stages + 1):
-            flying = self.tables.flying(choice.replicas, position, choice.stages, choice.schedule)
-            key = _Sight(sites[-position], flying, marks[-position])
+            passing = self.tables.passing(choice.replicas, position, choice.stages, choice.schedule)
+            key = _Sight(sites[-position], passing, marks[-position])
             if key not in known:
                 known[key] = self._ways(band, key, options, most)
             found.append(self._placed(choice, position, known[key]))
@@ -126,10 +96,11 @@ class StageWays:
         if not filters.local or not len(ways.first):
             return ways
         run, start = Run(ways.first, ways.end), np.full(len(ways.first), choice.starts[-position])
+        site = Site(position, start, tables.width, choice.placing.stride, choice.placing.line)
         masks = [
             filters.run(choice.variant, run),
             filters.stage(choice.variant, choice.stages, position, run),
-            filters.place(choice.outer, run, Site(position, start, tables.width, choice.placing.stride)),
+            filters.place(choice.outer, run, site),
         ]
         there = [mask for mask in masks if mask is not None]
         return ways.pick(np.logical_and.reduce(there)) if there else ways
@@ -144,28 +115,28 @@ class StageWays:
             if not may.any():
                 continue
             sent = self.bytes.sent(band, seen, option, sight.marks)
-            for added, kind, count in self._repeats(band, sharded.way, sight.flying, may):
+            for added, kind, count in self._repeats(band, sharded.way, sight.passing, may):
                 chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
                 first, end = band.cuts_of(chosen)
                 columns = own + added, sharded.waits, np.full_like(own, at), kind, count
                 rows = self.bytes.rows(band, sent, chosen, (seen, option, kind, count))
                 parts.append(Ways._make([first, end, *(each[chosen] for each in columns), rows]))
         found = Ways.together(parts)
-        return _undominated(found, self.tables.cuts) if self.kept == "fastest" else found
+        return undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
-        self, band: GroupedBand, way: ShardedWay, flying: int, may: np.ndarray
+        self, band: GroupedBand, way: ShardedWay, passing: Passing, may: np.ndarray
     ) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield what recomputation adds to the load of each stage, what it computes again, and in how many layers."""
         if self.kept != "every" and not self.bytes:
-            yield band.recomputation(way, flying, may)
+            yield band.recomputation(way, passing, may)
             return
-        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, flying)
+        nothing, plain = np.zeros(may.shape, dtype=np.int64), band.plain(way.option, passing)
         yield np.where(plain, 0, NEVER), nothing, nothing
         if self.kept != "every":
             for at in range(len(self.tables.repeating)):
-                count = band.fewest(way.option, flying, at, may & ~plain)
-                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+                count = band.fewest(way.option, passing, at, may & ~plain)
+                yield band.repeated(way, passing, at, count), np.full_like(nothing, at + 1), count
             return
         numbers = self.tables.problem.choices.recomputed
         for at, repeating in enumerate(self.tables.repeating):
@@ -173,7 +144,7 @@ class StageWays:
             for number in sorted(numbers or range(1, int(repeating.able.sum()) + 1)):
                 count = np.where(may & (np.minimum(number, able) > done), np.minimum(number, able), 0)
                 done = np.maximum(done, count)
-                yield band.repeated(way, flying, at, count), np.full_like(nothing, at + 1), count
+                yield band.repeated(way, passing, at, count), np.full_like(nothing, at + 1), count
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)
@@ -183,32 +154,6 @@ class StageWays:
             self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))
         found = self._sharded[key]
         return found._replace(waits=found.waits + band.ends(seen.ends))
-
-
-def _undominated(ways: Ways, cuts: int) -> Ways:
-    """Return for each stage the ways than which no other is better in one figure and no worse in the others."""
-    stage = ways.first * cuts + ways.end
-    if ways.sent.size:
-        return _undominated_by_bytes(ways, stage)
-    order = np.lexsort((ways.sync, ways.load, stage))
-    stage, sync = stage[order], ways.sync[order]
-    ranks = np.searchsorted(distinct(sync), sync)
-    begins = np.concatenate([np.ones(1, dtype=bool), stage[1:] != stage[:-1]])[: len(stage)]
-    ranks -= np.cumsum(begins) * (1 + ranks.max(initial=0))  # of each stage all are below those of the one before
-    before = np.concatenate([np.full(1, NEVER), np.minimum.accumulate(ranks)])[:-1]
-    return ways.pick(order[ranks < before])
-
-
-def _undominated_by_bytes(ways: Ways, stage: Ints) -> Ways:
-    """Return the same where bytes count as well: each way beside those of its stage that come before it in an order."""
-    figures = np.column_stack([ways.load, ways.sync, ways.sent])
-    order = np.lexsort((*figures.T[::-1], stage))
-    stage, figures = stage[order], figures[order]
-    kept, apart = np.ones(len(order), dtype=bool), 1
-    while len(near := np.flatnonzero(stage[apart:] == stage[:-apart])):
-        kept[near[(figures[near] <= figures[near + apart]).all(axis=1)] + apart] = False
-        apart += 1
-    return ways.pick(order[kept])
 
 
 def kept_under(filters: Filters) -> Kept:

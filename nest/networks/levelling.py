@@ -143,6 +143,7 @@ class _Figures:
     message_bytes: int
 
     def levelling(self, hbm_bytes: Number, name: str) -> Levelling:
+        """Return levels whose figures stand for the pairs of devices at each span, and how far these are from them."""
         order, sizes = self.nesting.order, self.nesting.sizes
         bandwidth = self.pairs.bandwidth_bytes_per_s[np.ix_(order, order)]
         latency_s = self.pairs.latency_s[np.ix_(order, order)]

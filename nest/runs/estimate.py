@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from nest.breakdown import LoadParts, MemoryParts, load_parts, memory_parts
 from nest.cost.schedules import Schedule
 from nest.costing import model_flops
 from nest.evaluate import Evaluation, evaluate
-from nest.pipeline import StageTimes, flights
-from nest.runs.besides import Passing, boundary_bytes, fetched_s, last_again, offloaded_memory
+from nest.pipeline import StageTimes
+from nest.runs.besides import fetched_s, offloaded_memory
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
 from nest.simulate import Pipeline, pipeline_of
@@ -81,30 +80,12 @@ class _Estimated:
     def _memory(self) -> list[StageMemory]:
         given = self.given
         parts = memory_parts(given.problem, given.plan, self.evaluation)
-        held = [self._bytes(each) for each in parts]
-        if given.framework.recomputes_last:
-            held = [self._last_again(at, each) for at, each in enumerate(held)]
-        if given.framework.buffers_boundaries and self.layout.stages > 1:
-            held = [replace(each, working=each.working + self._buffers(at)) for at, each in enumerate(held)]
-        return held
-
-    def _buffers(self, at: int) -> int:
-        stages, parts = self.layout.stages, self.given.parts
-        enters = (at or (stages if self.schedule.chunks > 1 else 1)) - 1  # the first stage receives from the last
-        behind = at if at + 1 < stages else len(parts) - 1
-        before, made = (self.given.costs[parts[part][1] - 1].output_bytes for part in (enters, behind))
-        return boundary_bytes(self.schedule, stages, at, self.pipeline.microbatches, (before, made))
+        return [self._bytes(each) for each in parts]
 
     def _bytes(self, parts: MemoryParts) -> StageMemory:
         per_byte = self.evaluation.scale.quanta_per_byte
         names = ("weights", "gradients", "optimizer", "activations", "working", "stepping", "overhead")
         return StageMemory(*(ceil(getattr(parts, name) / per_byte) for name in names))
-
-    def _last_again(self, at: int, memory: StageMemory) -> StageMemory:
-        graph, plan = self.given.problem.graphs[self.given.variant], self.given.plan
-        layers, parts = graph.named(plan.stages[at].layers), [len(each) for each in plan.parts(graph, at)]
-        moments = flights(self.schedule, self.layout.stages, at, self.pipeline.microbatches)
-        return last_again(memory, Passing(layers, parts, moments), plan.stages[at].repeats(layers))
 
 
 def _gradients(chunk: StageTimes) -> int:

@@ -53,6 +53,11 @@ class Given:
         return self.layout.global_batch
 
     @property
+    def cut_experts(self) -> bool:
+        """Whether tensor parallel cuts routed experts, too."""
+        return self.setting.expert_tensor > 1
+
+    @property
     def reserve_bytes(self) -> int:
         """What framework and communication take of every device."""
         return self.layout.reserve

@@ -45,7 +45,9 @@ class GraphMaker:
             like = made.get((id(cost), kind))
             if like is None:
                 like = made[id(cost), kind] = self._layer(place, kind, cost, spare)
-            layers.append(like if like.id == place else replace(like, id=place))
+            layers.append(like if like.id == place else like.named(place))
+        if self.run.framework.buffers_boundaries:
+            layers[-1] = replace(layers[-1], result_bytes=costs[-1].output_bytes)
         return LayerGraph(tuple(layers), tuple(self._edges(costs)), _table(costs))
 
     def _layer(self, place: int, kind: str, cost: LayerCost, spare: int) -> Layer:

@@ -9,8 +9,8 @@ from nest.costing import LayerCost, layer_costs
 from nest.costing.pricing import Known
 from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.hardware import Device
-from nest.presets import DEFAULT, SIMULATED
-from nest.problem import Problem, Variant
+from nest.presets import DEFAULT, SIMULATED, Preset
+from nest.problem import Choices, Problem, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
@@ -47,6 +47,11 @@ def problem_of(run: Run) -> Posed:
     return _Maker(run).posed()
 
 
+def preset_of(choices: Choices) -> Preset:
+    """Return the preset under which choices are posed: `default`, or `simulated` where that alone has a schedule."""
+    return DEFAULT if choices.schedules <= set(DEFAULT.schedules) else SIMULATED
+
+
 class _Maker:
     def __init__(self, run: Run) -> None:
         self.run, self.chain = run, Chain.of(run.model)
@@ -70,7 +75,7 @@ class _Maker:
 
     def _problem(self, name: str, graphs: dict[Variant, LayerGraph]) -> Problem:
         run = self.run
-        preset = DEFAULT if run.choices.schedules <= set(DEFAULT.schedules) else SIMULATED
+        preset = preset_of(run.choices)
         return Problem(name, graphs, self.cluster, self.training, run.choices, preset, source=run.source)
 
     def _shapes(self) -> list[Variant]:

@@ -34,6 +34,10 @@ class Trained(Protocol):
         """Sequences of an iteration."""
 
     @property
+    def cut_experts(self) -> bool:
+        """Whether tensor parallel cuts routed experts, too."""
+
+    @property
     def reserve_bytes(self) -> int:
         """What framework and communication take of every device."""
 
@@ -59,6 +63,9 @@ def training_of(run: Trained) -> Training:
         overlap_tax=OVERLAP_TAX,
         step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
         overhead_bytes=run.reserve_bytes,
+        recomputes_last=run.framework.recomputes_last,
+        buffers_boundaries=run.framework.buffers_boundaries,
+        whole_experts=not run.cut_experts,
     )
 
 

@@ -12,7 +12,7 @@ from nest.tables.family import TooManyStages
 from nest.tables.grouped import Ends, GroupedTables
 from nest.tables.inside import InsideTables
 from nest.tables.levelled import Band, VariantTables
-from nest.tables.sums import UNLIMITED, prefix
+from nest.tables.sums import UNLIMITED, prefix, prefixes
 from nest.tables.uneven import UnevenTables
 from nest.tables.whole import Tables, band_of
 
@@ -33,4 +33,5 @@ __all__ = [
     "VariantTables",
     "band_of",
     "prefix",
+    "prefixes",
 ]

@@ -11,10 +11,13 @@ import numpy as np
 from nest.cost.memory import state
 from nest.cost.overlap import hideable, left
 from nest.tables.grouped import ANY, Ends, GroupedTables, Pair
-from nest.tables.repeated import Fewest, Peaks, Repeating, Repeats, Stages, most_kept
+from nest.tables.repeated import Fewest, Passing, Peaks, Repeating, Repeats, Stages, most_kept
 from nest.tables.shares import Option, Ranks, Shares
 from nest.tables.ways import ShardedWay, way_of
 from nest.units import NEVER, Ints, distinct
+
+FULL = 2**62
+"""Quanta of buffers with which nothing fits."""
 
 MOST_SHARDED = 32
 """Ways to shard whose memory is kept for reuse."""
@@ -36,6 +39,11 @@ class Recomputation(NamedTuple):
     ticks: Ints
     kind: Ints
     layers: Ints
+
+
+def capped_times(sizes: Ints, count: int) -> Ints:
+    """Return multiples of sizes, or more than any device has where they are beyond the range of numbers."""
+    return np.where(sizes > FULL // max(count, 1), FULL, sizes * count)
 
 
 class GroupedBand:
@@ -76,7 +84,7 @@ class GroupedBand:
         self.dense -= np.where(has_table, tied, 0)
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
-        self._states: dict[tuple[Ranks, int], Ints] = {}
+        self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
 
@@ -179,10 +187,10 @@ class GroupedBand:
         found: Ints = values[self.loads_of_weights[2]]
         return found
 
-    def recomputation(self, way: ShardedWay, flying: int, asked: np.ndarray) -> Recomputation:
+    def recomputation(self, way: ShardedWay, passing: Passing, asked: np.ndarray) -> Recomputation:
         """Return what stages recompute under a way to shard; `NEVER` where they are not asked for, too."""
-        option, room = way.option, self.rooms(way.option)
-        plain = asked & self.plain(option, flying)
+        option, room = way.option, self.rooms(way.option, passing)
+        plain = asked & self.plain(option, passing)
         ticks = np.where(plain, 0, NEVER)
         kind, count = np.zeros_like(ticks), np.zeros_like(ticks)
         asking = np.nonzero(asked & ~plain & self.valid & (room >= 0))
@@ -190,19 +198,20 @@ class GroupedBand:
             stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
             for at in range(len(self.tables.repeating)):
                 repeats = self._repeating(at, option)
-                fewest = repeats.fewest(stages, flying)
+                fewest = repeats.fewest(stages, passing.flying)
                 added = repeats.added(way.again[at], stages, fewest)
                 better = added < ticks[asking]
                 where = tuple(each[better] for each in asking)
                 ticks[where], kind[where], count[where] = added[better], at + 1, fewest[better]
         return Recomputation(ticks, kind, count)
 
-    def plain(self, option: Option, flying: int) -> np.ndarray:
+    def plain(self, option: Option, passing: Passing) -> np.ndarray:
         """Return which stages fit without recomputation and may do without it, as no layer can or `none` is allowed."""
-        fits: np.ndarray = self._kept <= most_kept(self.rooms(option), self._peak(option), flying)
+        room = self.rooms(option, passing)
+        fits: np.ndarray = self._kept <= most_kept(room, self._peak(option), passing.flying)
         return fits if "none" in self.tables.kinds else fits & (self._able == 0)
 
-    def repeated(self, way: ShardedWay, flying: int, at: int, count: Ints) -> Ints:
+    def repeated(self, way: ShardedWay, passing: Passing, at: int, count: Ints) -> Ints:
         """Return the ticks that stages add of which so many layers recompute; `NEVER` where they do not fit then.
 
         Parameters
@@ -212,15 +221,15 @@ class GroupedBand:
         count
             For each stage, of the layers that can; with 0 it does not fit.
         """
-        room, ticks = self.rooms(way.option), np.full(self.valid.shape, NEVER, dtype=np.int64)
+        room, ticks = self.rooms(way.option, passing), np.full(self.valid.shape, NEVER, dtype=np.int64)
         asking = np.nonzero(self.valid & (room >= 0) & (count > 0))
         stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
         repeats = self._repeating(at, way.option)
-        fits = repeats.fits(stages, count[asking], flying)
+        fits = repeats.fits(stages, count[asking], passing.flying)
         ticks[asking] = np.where(fits, repeats.added(way.again[at], stages, count[asking]), NEVER)
         return ticks
 
-    def fewest(self, option: Option, flying: int, at: int, asked: np.ndarray) -> Ints:
+    def fewest(self, option: Option, passing: Passing, at: int, asked: np.ndarray) -> Ints:
         """Return how many layers of each stage that is asked for recompute at least, 0 where no number makes it fit.
 
         Parameters
@@ -228,10 +237,10 @@ class GroupedBand:
         at
             Place of what they recompute in `GroupedTables.repeating`.
         """
-        room, count = self.rooms(option), np.zeros(self.valid.shape, dtype=np.int64)
+        room, count = self.rooms(option, passing), np.zeros(self.valid.shape, dtype=np.int64)
         asking = np.nonzero(asked & self.valid & (room >= 0))
         stages = Stages(*self.cuts_of(asking), room[asking], self._kept[asking])
-        count[asking] = self._repeating(at, option).fewest(stages, flying)
+        count[asking] = self._repeating(at, option).fewest(stages, passing.flying)
         return count
 
     def sums_again(self, option: Option, at: int, values: Ints, count: Ints) -> Ints:
@@ -256,8 +265,33 @@ class GroupedBand:
         able = [each.able for each in self.tables.repeating]
         return self.sums(np.logical_or.reduce(able).astype(np.int64))
 
-    def rooms(self, option: Option) -> Ints:
-        """Return the quanta that the state of each stage leaves, -1 where the optimizer's step leaves none."""
+    def rooms(self, option: Option, passing: Passing) -> Ints:
+        """Return the quanta that state and buffers leave each stage, -1 where the optimizer's step leaves none."""
+        room, stepping = self._state(option)
+        if not passing.buffered:
+            return np.where(stepping <= room, room, -1)
+        received, stays = self.buffers
+        done, ahead = passing.buffered, passing.buffered - passing.flying
+        room = np.maximum(room - capped_times(stays, done), -1)
+        stepping = stepping + capped_times(received, done)
+        left = room - capped_times(received, ahead)
+        return np.where((stepping <= room) & (left >= 0), left, -1)
+
+    def leaves(self, option: Option) -> Ints:
+        """Return what the state leaves each stage, and the optimizer's step: where both are no less, more fits."""
+        room, stepping = self._state(option)
+        return np.stack([room, np.maximum(room - stepping, -1)])
+
+    @cached_property
+    def buffers(self) -> tuple[Ints, Ints]:
+        """Quanta that buffers hold of a microbatch: what comes into each stage, and all else of it."""
+        alive, parted = self.tables.alive, self.counts < self.tables.layers
+        stays: Ints = np.where(parted, 2 * alive[self.reached] + self.sums(self.tables.results), 0)
+        received: Ints = np.where(parted, alive[self.first], 0)
+        return received, stays
+
+    def _state(self, option: Option) -> tuple[Ints, Ints]:
+        """Return the quanta that the state of each stage leaves, -1 for none, and those of the optimizer's step."""
         ranks, copies = self.tables.ranks(option.together), self.tables.copies
         key = ranks, option.zero
         if key not in self._states:
@@ -265,9 +299,9 @@ class GroupedBand:
                 self._states.clear()
             parts = zip((self.dense, self.expert), ranks, strict=True)
             held = sum(state(weights, copies, option.zero, degree) for weights, degree in parts)
-            room = self.tables.capacity - held
+            room = np.where(self.valid, np.maximum(self.tables.capacity - held, -1), -1)
             stepping = copies.stepped * self.tables.stepped_on(ranks, option.zero, self.dense, self.expert)
-            self._states[key] = np.where(self.valid & (stepping <= room), room, -1)
+            self._states[key] = room, stepping
         return self._states[key]
 
     def _peak(self, option: Option) -> Ints:
@@ -294,11 +328,14 @@ class GroupedBand:
         return self._repeats[key]
 
     def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> Fewest:
-        return Repeats(repeating, kept, moment, whole, self.tables.problem.choices.recomputed)
+        problem = self.tables.problem
+        return Repeats(
+            repeating, kept, moment, whole, problem.choices.recomputed, last=problem.training.recomputes_last
+        )
 
-    def least_need(self, option: Option, flying: int) -> np.ndarray:
+    def least_need(self, option: Option, passing: Passing) -> np.ndarray:
         """Return which stages may fit at all, as if each layer kept as little as it can."""
-        fits: np.ndarray = self.valid & (self._least_kept <= self.rooms(option) // flying)
+        fits: np.ndarray = self.valid & (self._least_kept <= self.rooms(option, passing) // passing.flying)
         return fits
 
     @cached_property

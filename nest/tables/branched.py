@@ -87,8 +87,9 @@ class BranchedBand(GroupedBand):
         return self.order.peaks(kept, moment)
 
     def _repeats_of(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints) -> BranchedRepeats:
-        allowed = self.tables.problem.choices.recomputed
-        return BranchedRepeats(self.order, repeating, kept, (moment, whole), allowed)
+        problem = self.tables.problem
+        allowed, last = problem.choices.recomputed, problem.training.recomputes_last
+        return BranchedRepeats(self.order, repeating, kept, (moment, whole), allowed, last=last)
 
 
 class StageOrder:
@@ -161,17 +162,25 @@ class BranchedRepeats:
         As for runs of layers.
     moments
         What is in use for a moment without recomputation, and what of it is there in either case.
-    allowed
-        As for runs of layers.
+    allowed, last
+        As for runs of layers. Where the last layers recompute, each number of them is tried, from one on.
     """
 
     def __init__(
-        self, order: StageOrder, repeating: Repeating, kept: Ints, moments: tuple[Ints, Ints], allowed: Allowed = None
+        self,
+        order: StageOrder,
+        repeating: Repeating,
+        kept: Ints,
+        moments: tuple[Ints, Ints],
+        allowed: Allowed = None,
+        *,
+        last: bool = False,
     ) -> None:
-        self.order, self.able, family = order, repeating.able, order.family
+        self.order, self.able, self.from_behind, family = order, repeating.able, last, order.family
         freed, (moment, whole) = kept - repeating.kept, moments
         self._count, self._most_freed = map(family.sums_up_to, (self.able.astype(np.int64), np.maximum(freed, 0)))
-        self._freed, self._kept = family.sums(freed), family.sums(repeating.kept)
+        self._freed = family.sums(freed)
+        self._front_kept = family.sums(kept if last else repeating.kept)
         again = repeating.working + whole
         self._last = np.minimum(again, moment)
         self._again, self._plain = order.peaks(repeating.kept, again), order.peaks(kept, moment)
@@ -186,7 +195,8 @@ class BranchedRepeats:
         able = self._up_to(self._count, stages, np.full_like(needed, last))
         place = self._reaches(self._most_freed, stages, needed)
         count = np.maximum(self._up_to(self._count, stages, np.minimum(place, last)), 1)
-        count = first_allowed(self._following, np.where(place > last, able + 1, count), able)
+        count = np.where(place > last, able + 1, np.ones_like(count) if self.from_behind else count)
+        count = first_allowed(self._following, count, able)
         left = np.flatnonzero(count <= able)
         rows, count, most = stages.pick(left), count[left], able[left]
         while len(left):
@@ -209,14 +219,28 @@ class BranchedRepeats:
 
     def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
         """Return which stages fit of which so many layers recompute, at least one."""
-        first, end, place = stages.first, stages.end, self._reaches(self._count, stages, count)
-        split = self.order.split(first, end, place)
-        peak, some = self._again[self._entries(first, split)], np.flatnonzero(split != end)
-        behind = self._plain[self._entries(split[some], end[some])]
-        peak[some] = np.maximum(peak[some], self._kept[split[some]] - self._kept[first[some]] + behind)
-        kept = stages.kept - (self._freed[split] - self._freed[first])
-        fits: np.ndarray = kept <= most_kept(stages.room, peak, flying)
+        first, end, split = stages.first, stages.end, self._split(stages, count)
+        front, rear = (self._plain, self._again) if self.from_behind else (self._again, self._plain)
+        peak = np.full_like(stages.kept, -1)
+        some = np.flatnonzero(split != first)
+        peak[some] = front[self._entries(first[some], split[some])]
+        some = np.flatnonzero(split != end)
+        behind = rear[self._entries(split[some], end[some])]
+        peak[some] = np.maximum(peak[some], self._front_kept[split[some]] - self._front_kept[first[some]] + behind)
+        whole = self._freed[end] - self._freed[split] if self.from_behind else self._freed[split] - self._freed[first]
+        fits: np.ndarray = stages.kept - whole <= most_kept(stages.room, peak, flying)
         return fits
+
+    def _split(self, stages: Stages, count: Ints) -> Ints:
+        """Return the cuts behind the layers that recompute, or before them where they are the last."""
+        if not self.from_behind:
+            return self.order.split(stages.first, stages.end, self._reaches(self._count, stages, count))
+        able = self._up_to(self._count, stages, np.full_like(count, len(self.able) - 1))
+        found, some = stages.first.copy(), np.flatnonzero(able > count)
+        rows = stages.pick(some)
+        place = self._reaches(self._count, rows, (able - count)[some])
+        found[some] = self.order.split(rows.first, rows.end, place)
+        return found
 
     def _up_to(self, sums: Ints, stages: Stages, place: Ints) -> Ints:
         """Return the sums over the layers of stages up to a place."""
@@ -246,6 +270,6 @@ class BranchedRepeats:
         sums, added = self.order.family.sums(each), np.full_like(count, NEVER)
         some = np.flatnonzero(count)
         rows = stages.pick(some)
-        split = self.order.split(rows.first, rows.end, self._reaches(self._count, rows, count[some]))
-        added[some] = sums[split] - sums[rows.first]
+        split = self._split(rows, count[some])
+        added[some] = sums[rows.end] - sums[split] if self.from_behind else sums[split] - sums[rows.first]
         return added

@@ -10,8 +10,10 @@ import numpy as np
 
 from nest.cost.schedules import Schedule
 from nest.pipeline import Flight, flights
+from nest.places import Placing
 from nest.tables.banded import GroupedBand
 from nest.tables.grouped import GroupedTables
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.tables.ways import ShardedWay
 from nest.units import Ints
@@ -23,6 +25,23 @@ class Again(NamedTuple):
     kind: int
     layers: int
     ticks: int
+
+
+def levels_around(tables: GroupedTables, stages: int, replicas: int, placing: Placing) -> Ints:
+    """Return the levels between each stage and the next, of the last and the first: a row for each replica that counts.
+
+    Parameters
+    ----------
+    stages, replicas
+        How many there are.
+    placing
+        Where they stand.
+    """
+    counted = replicas if tables.problem.preset.all_replicas else 1
+    first = np.array(placing.starts(stages), dtype=np.int64)
+    starts = placing.line.devices(first + placing.stride * np.arange(counted, dtype=np.int64)[:, None])
+    levels: Ints = tables.problem.cluster.spans(starts, np.roll(starts, -1, axis=1))
+    return levels
 
 
 class ChunkedBand(GroupedBand):
@@ -124,7 +143,7 @@ class ChunkedBand(GroupedBand):
         Parameters
         ----------
         levels
-            Between each stage and the next, of the last and the first: a row for each replica.
+            As `levels_around` has them.
         """
         found = np.zeros(self.stages, dtype=np.int64)
         for row in {tuple(each) for each in levels.tolist()}:
@@ -149,20 +168,25 @@ class ChunkedBand(GroupedBand):
         """Return what a stage computes again under a way to shard so that it fits, the fastest, None if nothing."""
         return min(self.again(way, at), key=lambda each: each.ticks, default=None)
 
-    def again(self, way: ShardedWay, at: int) -> list[Again]:
-        """Return what a stage may compute again so that it fits, of each kind the least; nothing if it can."""
-        room, found = int(self.rooms(way.option)[at]), list[Again]()
+    def again(self, way: ShardedWay, at: int, *, every: bool = False) -> list[Again]:
+        """Return what a stage may compute again so that it fits, of each kind the least; nothing if it can.
+
+        Parameters
+        ----------
+        every
+            Return everything that it may.
+        """
+        room, found = int(self.rooms(way.option, self._all)[at]), list[Again]()
         plain = "none" in self.tables.kinds or not any(
             each.able[self.layers_of(at)].any() for each in self.tables.repeating
         )
         if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
-            return [Again(0, 0, 0)]
-        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 else ():
+            found.append(Again(0, 0, 0))
+        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 and (every or not found) else ():
             counts, passing = self._passing(way.option, at, kind)
-            fitting = counts[passing <= room]
-            if len(fitting):
-                count = int(fitting[0])
-                found.append(Again(kind, count, int(self._repeated(way, at, kind)[:count].sum())))
+            fitting = counts[passing <= room][: None if every else 1]
+            ticks = self._repeated(way, at, kind)
+            found += [Again(kind, count, int(self._taking(ticks, count).sum())) for count in fitting.tolist()]
         return found
 
     def repeated_by_chunk(self, way: ShardedWay, at: int, again: Again) -> Ints:
@@ -170,8 +194,9 @@ class ChunkedBand(GroupedBand):
         found = np.zeros(len(self.first), dtype=np.int64)
         if again.kind:
             able = self.tables.repeating[again.kind - 1].able[self.layers_of(at)]
-            chunk = np.repeat(np.arange(len(found)), (self.end - self.first)[:, at])[able][: again.layers]
-            np.add.at(found, chunk, self._repeated(way, at, again.kind)[: again.layers])
+            chunk = np.repeat(np.arange(len(found)), (self.end - self.first)[:, at])[able]
+            ticks = self._repeated(way, at, again.kind)
+            np.add.at(found, self._taking(chunk, again.layers), self._taking(ticks, again.layers))
         return found
 
     def _repeated(self, way: ShardedWay, at: int, kind: int) -> Ints:
@@ -180,6 +205,28 @@ class ChunkedBand(GroupedBand):
         before = np.concatenate([[0], np.cumsum(able)])
         each: Ints = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
         return each
+
+    @property
+    def _all(self) -> Passing:
+        """All microbatches, as at the optimizer's step: what else buffers hold depends on the pass."""
+        buffers = self.tables.problem.training.buffers_boundaries
+        return Passing(self.microbatches, self.microbatches if buffers else 0)
+
+    @cached_property
+    def buffers(self) -> tuple[Ints, Ints]:
+        """Quanta that buffers hold of a microbatch: what comes into each stage, and all else of it."""
+        alive = self.tables.alive
+        stays: Ints = 2 * alive[self.end].sum(axis=0) + self.sums(self.tables.results)
+        received: Ints = alive[self.first].sum(axis=0)
+        return received, stays
+
+    @property
+    def _from_behind(self) -> bool:
+        return self.tables.problem.training.recomputes_last
+
+    def _taking(self, values: Ints, count: int) -> Ints:
+        """Return the values of those layers that compute again, of all that can."""
+        return values[len(values) - count :] if self._from_behind else values[:count]
 
     def _passing(self, option: Option, at: int, kind: int) -> tuple[Ints, Ints]:
         """Return how many layers of a stage may compute again, and the quanta that microbatches take then at most."""
@@ -199,7 +246,8 @@ class ChunkedBand(GroupedBand):
         most = int(able.sum())
         allowed = [count for count in range(1, most + 1) if tables.problem.choices.admits_recomputed(count, most)]
         counts = np.array(allowed, dtype=np.int64)
-        again = able & (np.cumsum(able) <= counts[:, None])
+        number = np.cumsum(able[::-1])[::-1] if self._from_behind else np.cumsum(able)
+        again = able & (number <= counts[:, None])
         held = np.where(again, each.kept[layers], kept)
         return counts, self._peaks_at(at, held, np.where(again, (each.working + whole)[layers], moment))
 
@@ -211,5 +259,9 @@ class ChunkedBand(GroupedBand):
         peaks = np.stack([(np.cumsum(kept[:, run], axis=1) + moment[:, run]).max(axis=1) for run in runs])
         chunks = [each.chunk for each in self.flights[at]]
         held = np.array([each.kept for each in self.flights[at]]) @ whole
-        most: Ints = (held - whole[chunks] + peaks[chunks]).max(axis=0)
+        passing = held - whole[chunks] + peaks[chunks]
+        if self._all.buffered:
+            received, flying = self.tables.alive[self.first[:, at]], [each.kept for each in self.flights[at]]
+            passing += ((self.microbatches - np.array(flying)) @ received)[:, None]
+        most: Ints = passing.max(axis=0)
         return most

@@ -188,21 +188,21 @@ class Crossing:
         """Return how the ranks are spread that hold copies of dense weights, and of an expert's."""
         key = holders, together
         if key not in self._known:
-            variant, across = self.tables.variant, self._across(holders, together)
+            across = self._across(holders, together)
             dense, expert = (self._within(holders, together, expert=own) for own in (False, True))
-            within = _times(dense, variant.tensor), _times(expert, variant.tensor * variant.expert)
-            self._known[key] = _Groups(within[0], across), _Groups(within[1], across)
+            self._known[key] = _Groups(dense, across), _Groups(expert, across)
         return self._known[key]
 
     def _within(self, holders: Holders, together: int, *, expert: bool) -> Counter[Spread]:
-        """Return how those are spread that share a weight between them, of one rank of the blocks."""
+        """Return how those are spread that share a weight between them, for all weights of the blocks."""
         step = holders.stride * together
         firsts = holders.place + step * np.arange(holders.replicas // together, dtype=np.int64)
-        apart, variant = holders.stride * np.arange(together, dtype=np.int64), self.tables.variant
-        found = Counter[Spread]()
+        apart, found = holders.stride * np.arange(together, dtype=np.int64), Counter[Spread]()
+        copies = self.tables.problem.copies(self.tables.variant, expert=expert)
+        groups = self.tables.width // copies[0]
         for first, times in self._alike(holders, firsts):
             blocks = holders.line.devices(first + apart)
-            found[self.exchanges.spread(copies_of(Form(variant), blocks, expert=expert))] += times
+            found[self.exchanges.spread(copies_of(copies, Form(self.tables.variant), blocks))] += times * groups
         return found
 
     def _across(self, holders: Holders, together: int) -> Counter[Spread]:
@@ -223,10 +223,6 @@ class Crossing:
             return [(first, 1) for first in firsts.tolist()]
         places = Counter((firsts % self.tables.problem.cluster.period).tolist())
         return places.items()
-
-
-def _times(groups: Counter[Spread], times: int) -> Counter[Spread]:
-    return Counter({group: count * times for group, count in groups.items()})
 
 
 def _whole(sent: Floats) -> Ints:

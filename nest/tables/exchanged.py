@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.exchanges import EACH_MICROBATCH, ZeroExchanges, each_iteration
-from nest.cost.overlap import MILLION
+from nest.cost.exchanges import BACKWARD, EACH_MICROBATCH, FORWARD, ZeroExchanges, each_iteration
+from nest.cost.overlap import MILLION, left
 from nest.problem import HELD
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
@@ -51,13 +51,14 @@ def exchanged_anywhere(
     variant, per_second = tables.variant, tables.scale.time.ticks_per_s
     far = np.full_like(stages, variant.width) if by_stage else stages * variant.width
     sync, extra, step = (np.zeros(len(stages)) for _ in range(3))
-    inside = variant.context * variant.expert, variant.context
-    for own, (weights, ranks) in enumerate(zip((tables.least_dense, tables.expert), inside, strict=True)):
-        apart = np.full_like(far, variant.tensor) if ranks > 1 else far
+    for own, weights in enumerate((tables.least_dense, tables.expert)):
+        copies = tables.problem.copies(variant, expert=own == 1)
+        ranks = copies[0]
+        apart = np.full_like(far, copies[1]) if ranks > 1 else far
         size = float(tables.bytes_of(weights.sum()))
         group, pair = replicas[0] * ranks, np.full_like(far, 1 if own and ranks == 1 else 2)
         nearest = _fastest_s(tables, each_iteration(tables.problem.training), PLAIN, (group, apart), size)
-        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), ranks, far, size))
+        sync += np.maximum(nearest, _across_s(tables, (group, replicas[1] * ranks), copies, far, size))
         step += size * tables.step_s_per_byte / (replicas[1] * ranks if any(types) else 1)
         if not any(zero in PLAIN for zero in types):
             extra += _fastest_s(tables, EACH_MICROBATCH, SCATTERING, (pair, apart), size)
@@ -98,15 +99,17 @@ def _fastest_s(
     return fastest
 
 
-def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, stride: Ints, size: float) -> Floats:
+def _across_s(
+    tables: GroupedTables, count: tuple[Ints, Ints], copies: tuple[int, int], stride: Ints, size: float
+) -> Floats:
     """Return times below which the holders of weights do not get, by what the levels carry that they must use.
 
     Parameters
     ----------
     count
         Fewest and most holders.
-    ranks, stride
-        Holders in a block, and devices from block to block at least.
+    copies, stride
+        Holders in a block and how far each is from the next, and devices from block to block at least.
 
     Notes
     -----
@@ -118,18 +121,31 @@ def _across_s(tables: GroupedTables, count: tuple[Ints, Ints], ranks: int, strid
     groups reach beyond themselves, and what they scatter, gather and sum across is no less.
     """
     gradients, weights = size * tables.times("gradients"), size * tables.times("weights")
-    sizes, speeds = tables.problem.cluster.group_sizes, tables.exchanges.best_speeds
-    found, room = np.zeros(len(stride)), np.ones_like(stride)
-    for group, speed in zip(sizes, np.maximum.accumulate(speeds[::-1])[::-1].tolist(), strict=True):
+    found = np.zeros(len(stride))
+    for speed, room in _outward(tables, stride, copies):
         fewest = np.clip(2 * room, *count)  # the number of holders for which the second takes the least
         scattered = 1 / np.minimum(room, fewest / 2) - 1 / fewest
         summed = 1 / np.minimum(room, count[1] / 2)
         taken = np.minimum(gradients * summed, (gradients + weights) * scattered) / speed
         found = np.where(room < count[0], np.maximum(found, taken), found)
-        room = -(-group // stride) * (
-            ranks if group >= tables.width else min(ranks, -(-group // tables.variant.tensor))
-        )
     return found
+
+
+def _outward(tables: GroupedTables, stride: Ints, copies: tuple[int, int]) -> Iterator[tuple[float, Ints]]:
+    """Yield the best speed from each level on outwards, and for how many holders one of the groups inside has room.
+
+    Parameters
+    ----------
+    stride, copies
+        Devices from block to block at least; holders in each, and how far each is from the next.
+    """
+    ranks, apart = copies
+    room, speeds = np.ones_like(stride), tables.exchanges.best_speeds
+    outwards = np.maximum.accumulate(speeds[::-1])[::-1].tolist()
+    for group, speed in zip(tables.problem.cluster.group_sizes, outwards, strict=True):
+        yield speed, room
+        within = ranks if group >= tables.width else min(ranks, -(-group // apart))
+        room = -(-group // stride) * within
 
 
 def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Iterable[Option]) -> Exchanged:
@@ -155,16 +171,56 @@ def exchanged_at(tables: GroupedTables, holders: Iterable[Holders], options: Ite
     return Exchanged(once, each, np.array([step]))
 
 
-def least_exchanged(tables: GroupedTables, option: Option) -> Ints:
-    """Return the ticks that each layer exchanges for each microbatch at least, ranks being as near as they may be.
+def least_exchanged(tables: GroupedTables, options: Sequence[Option]) -> tuple[Ints, Ints]:
+    """Return the ticks that each layer exchanges for each microbatch at least, twice: a row for each way to shard.
 
-    The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes. Up to six times may
-    each be rounded down. The time to launch is left out: all bytes of a layer share it.
-    Where computation hides them, what it loses to them is left.
+    At first only what computation loses to exchanges is left where it hides them; then each layer hides what its own
+    passes hide, nothing of it being computed again. Of type 2, which scatters the gradients of all layers of a stage
+    behind one backward pass, the latter may be less than nothing; those of a stage are not.
     """
-    ranks, ticks = tables.ranks(option.together), np.zeros(tables.layers)
-    for weights, count, rates in zip((tables.dense, tables.expert), ranks, tables.least_rates, strict=True):
-        ticks += weights * (rates[option.zero] * (count - 1) / count)
-    ticks *= 1 - tables.hidden / MILLION
-    least: Ints = np.maximum(np.floor(ticks * (1 - 1e-9)) - 6, 0).astype(np.int64)
+    gained, sent = tables.hidden / MILLION, _sent(tables, options)
+    always, beside = np.maximum(_surely((sent[0] + sent[1]) * (1 - gained)), 0), np.zeros_like(sent[0])
+    for ticks, own in zip(sent, (tables.forward, tables.backward), strict=True):
+        beside += ticks - gained * np.minimum(ticks, own)
+    scattering = np.array([option.zero == 2 for option in options])[:, None]
+    beside = np.where(scattering, sent[1] - gained * tables.backward, np.maximum(beside, 0))
+    return always, _surely(beside)
+
+
+def uncovered(tables: GroupedTables, again: Ints) -> Ints:
+    """Return what ticks of computation add to a stage at least if all of them run beside its exchanges."""
+    return left(again, again, tables.hidden)
+
+
+def _surely(ticks: Floats) -> Ints:
+    """Return ticks rounded down, less the six times that may each be rounded."""
+    least: Ints = np.floor(ticks - np.abs(ticks) * 1e-9).astype(np.int64) - 6
     return least
+
+
+def _sent(tables: GroupedTables, options: Sequence[Option]) -> tuple[Floats, Floats]:
+    """Return the ticks in which each layer's exchanges of both passes are sent at least, hidden or not.
+
+    The bounds are those of sums, in which each of ``N`` ranks sends ``(N - 1) / N`` of the bytes; where a group has no
+    room for all ranks, what `_across_s` says leaves it. The time to launch is left out: all bytes of a layer share it.
+    """
+    once = np.zeros((len(options), tables.layers))
+    ranks = np.array([tables.ranks(option.together) for option in options], dtype=np.int64).reshape(-1, 2)
+    for own, (weights, counts) in enumerate(zip((tables.dense, tables.expert), ranks.T, strict=True)):
+        apart = tables.problem.copies(tables.variant, expert=own == 1)[1]
+        once += weights * _s_per_byte(tables, counts, (tables.ranks(1)[own], apart))[:, None]
+    once *= tables.scale.time.ticks_per_s / tables.scale.quanta_per_byte
+    forward, backward = (
+        np.array([float(sum(tables.times(part) for _, part in by_type[option.zero])) for option in options])[:, None]
+        for by_type in (FORWARD, BACKWARD)
+    )
+    return once * forward, once * backward
+
+
+def _s_per_byte(tables: GroupedTables, counts: Ints, copies: tuple[int, int]) -> Floats:
+    """Return the seconds for each byte that so many ranks gather or scatter at least, some of them in a block."""
+    found = np.zeros(len(counts))
+    for speed, room in _outward(tables, np.array([tables.width]), copies):
+        taken = (1 / np.minimum(room, counts / 2) - 1 / counts) / speed
+        found = np.where(room < counts, np.maximum(found, taken), found)
+    return found

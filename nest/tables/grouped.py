@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from nest.cost.exchanges import (
     Exchange,
     Part,
     ZeroExchanges,
-    axis_group,
     sums,
 )
 from nest.cost.groups import Spread
@@ -30,12 +29,13 @@ from nest.cost.memory import state, stepped_on, whole_for_a_moment
 from nest.cost.overlap import hidden_millionths
 from nest.cost.scale import Scale
 from nest.cost.schedules import Schedule, in_flight
-from nest.graph import Again, Collective, CollectiveKind, LayerGraph
+from nest.graph import Again, CollectiveKind, LayerGraph
 from nest.line import Line
 from nest.places import Placing, Shape, distinct_placings, lines
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Problem, Variant, exchanging_type
-from nest.tables.repeated import Repeating
+from nest.tables.passes import Passes
+from nest.tables.repeated import Passing, Repeating
 from nest.tables.shares import Holders, Option, Ranks, Shares, Sharing
 from nest.tables.speeds import Speeds, slowdown
 from nest.tables.sums import prefix
@@ -107,6 +107,8 @@ class GroupedTables:
         Quanta of each layer without recomputation.
     tied, table
         Quanta of dense weights that are a copy of those of the layer in this place.
+    results
+        Quanta of each layer that leave the model behind it.
     kinds, repeating
         What a stage may recompute, and what layers take then.
     lines
@@ -119,7 +121,7 @@ class GroupedTables:
 
     def __init__(self, problem: Problem, scale: Scale, variant: Variant, sharing: Sharing) -> None:
         self.problem, self.scale, self.variant, self.sharing = problem, scale, variant, sharing
-        self.exchanges = sharing.exchanges
+        self.exchanges, self._passes = sharing.exchanges, Passes(scale, variant, sharing)
         self.graph: LayerGraph = fastest(problem.graphs[variant])
         self.layers, self.width = len(self.graph), variant.width
         layers, training = self.graph.layers, problem.training
@@ -128,6 +130,7 @@ class GroupedTables:
         self.activations = self._quanta([layer.activation_bytes for layer in layers])
         self.working = self._quanta([layer.working_bytes for layer in layers])
         self.tied, self.table = self._quanta([layer.tied_bytes for layer in layers]), self.graph.table_place
+        self.results = self._quanta([layer.result_bytes for layer in layers])
         self.filters, self.copies = Filters(problem), training.held
         self.lines = lines_of(self.filters, variant)
         self.devices = min(self.filters.devices, self.lines[0].length(problem.cluster.devices))
@@ -144,7 +147,7 @@ class GroupedTables:
         room = max(quanta(self.filters.hbm_bytes_of(each), per_byte) for each in classes)
         self.capacity = min(room, 2**62) - quanta(training.overhead_bytes, per_byte)
         self.step_s_per_byte = min(cluster.step_s_per_byte_of(each, training.step_s_per_byte) for each in classes)
-        self.forward, self.backward = self._passes("forward"), self._passes("backward")
+        self.forward, self.backward = self._passes.of(self.graph, "forward"), self._passes.of(self.graph, "backward")
         self.work = self.forward + self.backward
         self.repeating = tuple(self._repeating(kind) for kind in self.kinds if kind != "none")
 
@@ -178,20 +181,6 @@ class GroupedTables:
         """Return byte counts in quanta as floating-point bytes."""
         return sizes / self.scale.quanta_per_byte
 
-    def _passes(self, when: Literal["forward", "backward"]) -> Ints:
-        layers = self.graph.layers
-        own = self._ticks([layer.forward_s if when == "forward" else layer.backward_s for layer in layers])
-        return own + self._collectives(
-            [tuple(each for each in layer.collectives if each.when == when) for layer in layers]
-        )
-
-    def _ticks(self, seconds: list[float]) -> Ints:
-        return self.scale.time.ticks_array(np.array(seconds))
-
-    def _collectives(self, sets: list[tuple[Collective, ...]]) -> Ints:
-        known = {each: sum(map(self._inside, each)) for each in set(sets)}
-        return np.array([known[each] for each in sets], dtype=np.int64)
-
     @cached_property
     def weight(self) -> Ints:
         """Ticks of each layer's gradients of weights."""
@@ -201,19 +190,14 @@ class GroupedTables:
         """Return what the layers take that recompute in one way, and of the others what they take anyway."""
         found = [layer.again(kind) for layer in self.graph.layers]
         held = [again or layer for again, layer in zip(found, self.graph.layers, strict=True)]
-        ticks = self._ticks([again.repeated_s if again else 0.0 for again in found])
+        ticks = self._passes.ticks([again.repeated_s if again else 0.0 for again in found])
         return Repeating(
             kind,
             np.array([again is not None for again in found]),
-            ticks + self._collectives([again.collectives if again else () for again in found]),
+            ticks + self._passes.collectives([again.collectives if again else () for again in found]),
             self._quanta([each.activation_bytes for each in held]),
             self._quanta([each.working_bytes for each in held]),
         )
-
-    def _inside(self, collective: Collective) -> int:
-        """Return the ticks of a collective of a layer, the same in every block."""
-        group = self.sharing.axis(*axis_group(self.variant, collective.axis))
-        return self.scale.time.ticks(self.exchanges.exposed_s(collective, group))
 
     @property
     def cuts(self) -> int:
@@ -342,27 +326,6 @@ class GroupedTables:
         found = ((values := distinct(each), np.searchsorted(values, each)) for each in (self.dense, self.expert))
         return tuple(found)  # type: ignore[return-value]
 
-    @cached_property
-    def least_rates(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Ticks at least that a quantum of dense weights, and of experts', takes each microbatch, by ZeRO type.
-
-        As if all of it was sent, over the fastest links that there may be between two ranks: twice what a pair takes,
-        but for the time to launch, which does not grow with the bytes.
-        """
-        found = []
-        for inside in self.ranks(1):
-            apart = np.array([self.variant.tensor if inside > 1 else self.width])
-            rates = {
-                zero: 2 * sum(self._least_rate(kind, part, apart) for kind, part in each)
-                for zero, each in EACH_MICROBATCH.items()
-            }
-            found.append({zero: rate * self.scale.time.ticks_per_s for zero, rate in rates.items()})
-        return found[0], found[1]
-
-    def _least_rate(self, kind: CollectiveKind, part: Part, apart: Ints) -> float:
-        rate = float(self.exchanges.least_rate(kind, np.array([2]), apart)[0])
-        return rate * self.times(part) / self.scale.quanta_per_byte
-
     def _exchanged(
         self, exchanges: tuple[Exchange, ...], groups: tuple[Spread, ...], weights: Ints, factor: float = 1.0
     ) -> Ints:
@@ -421,6 +384,12 @@ class GroupedTables:
         all_stages = max(stages, from_end)
         each = -(-self.microbatches // replicas)
         return in_flight(Schedule(schedule), all_stages, all_stages - from_end, each)
+
+    def passing(self, replicas: int, from_end: int, stages: int = 0, schedule: ScheduleName = "1f1b") -> Passing:
+        """Return the microbatches of the ``from_end``-th stage from the end."""
+        buffers = self.problem.training.buffers_boundaries
+        flying = self.flying(replicas, from_end, stages, schedule)
+        return Passing(flying, -(-self.microbatches // replicas) if buffers else 0)
 
     def least_held(self, replicas: Ints) -> Ints:
         """Quanta of weights, gradients and optimizer that each layer adds to a stage at least: a row for each number.

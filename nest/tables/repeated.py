@@ -36,6 +36,21 @@ class RangeMost:
         return np.where(end > first, found, 0)
 
 
+class Passing(NamedTuple):
+    """Microbatches of a stage.
+
+    Parameters
+    ----------
+    flying
+        Of how many it keeps something at most.
+    buffered
+        Of how many what crosses its boundaries stays in buffers until the iteration ends: all or none.
+    """
+
+    flying: int
+    buffered: int = 0
+
+
 class Peaks:
     """The most that the backward pass of one microbatch needs in a run of layers.
 
@@ -173,6 +188,8 @@ class Repeats:
         Quanta among the latter that are there in either case: of weights and gradients that are whole for a moment.
     allowed
         Numbers of layers that may recompute; None for all. A stage in which fewer can may have all of them do so.
+    last
+        Whether the last layers of a stage recompute, and not the first.
 
     Notes
     -----
@@ -183,11 +200,22 @@ class Repeats:
     use for a moment, no stage fits. From there on each number is tried.
     """
 
-    def __init__(self, repeating: Repeating, kept: Ints, moment: Ints, whole: Ints, allowed: Allowed = None) -> None:
+    def __init__(
+        self,
+        repeating: Repeating,
+        kept: Ints,
+        moment: Ints,
+        whole: Ints,
+        allowed: Allowed = None,
+        *,
+        last: bool = False,
+    ) -> None:
+        self.from_behind = last
         self.able = np.flatnonzero(repeating.able)
         self.before = prefix(repeating.able.astype(np.int64))
         self.freed = prefix((kept - repeating.kept)[self.able])
         self.most_freed = np.maximum.accumulate(self.freed)
+        self.least_freed = np.minimum.accumulate(self.freed[::-1])[::-1]
         again = repeating.working + whole
         self._last = np.minimum(again, moment)
         self._again, self._plain = Peaks(repeating.kept, again), Peaks(kept, moment)
@@ -217,20 +245,34 @@ class Repeats:
         before = self.before[stages.first]
         most = most_kept(stages.room, self._least.most(stages.first, stages.end), flying)
         most = np.minimum(most, (stages.room - self._last[stages.end - 1]) // flying)
-        needed = np.searchsorted(self.most_freed, self.freed[before] + stages.kept - most)
-        return np.maximum(needed - before, 1), self.before[stages.end] - before
+        end = self.before[stages.end]
+        missing = stages.kept - most
+        if self.from_behind:
+            needed = end + 1 - np.searchsorted(self.least_freed, self.freed[end] - missing, side="right")
+        else:
+            needed = np.searchsorted(self.most_freed, self.freed[before] + missing) - before
+        return np.maximum(needed, 1), end - before
+
+    def _among_able(self, stages: Stages, count: Ints) -> tuple[Ints, Ints]:
+        """Return where the layers that recompute begin and end, among those that can."""
+        if self.from_behind:
+            end = self.before[stages.end]
+            return end - count, end
+        before = self.before[stages.first]
+        return before, before + count
 
     def fits(self, stages: Stages, count: Ints, flying: int) -> np.ndarray:
         """Return which stages fit of which so many layers recompute, at least one."""
-        before = self.before[stages.first]
-        split = self.able[before + count - 1] + 1
-        behind = self._again.kept(stages.first, split) + self._plain.most(split, stages.end)
-        peak = np.maximum(self._again.most(stages.first, split), behind)
-        kept = stages.kept - (self.freed[before + count] - self.freed[before])
+        begin, end = self._among_able(stages, count)
+        split = self.able[begin] if self.from_behind else self.able[end - 1] + 1
+        front, rear = (self._plain, self._again) if self.from_behind else (self._again, self._plain)
+        behind = front.kept(stages.first, split) + rear.most(split, stages.end)
+        peak = np.maximum(front.most(stages.first, split), behind)
+        kept = stages.kept - (self.freed[end] - self.freed[begin])
         fits: np.ndarray = kept <= most_kept(stages.room, peak, flying)
         return fits
 
     def added(self, ticks: Ints, stages: Stages, count: Ints) -> Ints:
         """Return the ticks that so many layers of stages add, `NEVER` for none."""
-        before = self.before[stages.first]
-        return np.where(count > 0, ticks[before + count] - ticks[before], NEVER)
+        begin, end = self._among_able(stages, count)
+        return np.where(count > 0, ticks[end] - ticks[begin], NEVER)

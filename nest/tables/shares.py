@@ -10,6 +10,7 @@ import numpy as np
 
 from nest.cost.exchanges import Exchanges
 from nest.cost.groups import Spread
+from nest.graph import Collective
 from nest.line import EVERY, Line
 from nest.problem import Variant
 from nest.tables.spreads import Members, spreads
@@ -81,6 +82,7 @@ class Sharing:
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges, self.cluster = exchanges, exchanges.cluster
         self._axes: dict[tuple[int, int], Spread] = {}
+        self._exposed: dict[tuple[Collective, int, int], float] = {}
         self._found: dict[tuple[Variant, Holders, int, int], Shares] = {}
         self._interned: dict[tuple[Ranks, tuple[Part, Part]], Shares] = {}
 
@@ -91,6 +93,13 @@ class Sharing:
             self._axes[key] = self.exchanges.spread(step * np.arange(count, dtype=np.int64))
         return self._axes[key]
 
+    def exposed_s(self, collective: Collective, step: int, count: int) -> float:
+        """Return what is left of a collective of a group inside a block, see `Exchanges.exposed_s`."""
+        key = collective, step, count
+        if key not in self._exposed:
+            self._exposed[key] = self.exchanges.exposed_s(collective, self.axis(step, count))
+        return self._exposed[key]
+
     def shares(self, variant: Variant, holders: Holders, together: int, inside: int = 1) -> Shares:
         """Return the groups of the replicas of a stage, of so many neighbouring replicas each.
 
@@ -99,10 +108,11 @@ class Sharing:
         inside
             Between how many times as many devices as its widths make the stage is sharded.
         """
-        like = Variant(variant.tensor, variant.expert, variant.context)
+        like = Variant(variant.tensor, variant.expert, variant.context, variant.sequence)
         key = like, holders, together, inside
         if key not in self._found:
-            dense, expert = (Members.of(like, inside, expert=each) for each in (False, True))
+            copies = self.exchanges.problem.copies
+            dense, expert = (Members.of(like, copies(like, expert=each), inside) for each in (False, True))
             ranks, across = Ranks(together * dense.held, together * expert.held), self._across(holders, together)
             made = {each: Part(self._within(each, holders, together), across) for each in {dense, expert}}
             parts = made[dense], made[expert]

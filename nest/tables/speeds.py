@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from nest.classes import across, fastest
@@ -50,9 +53,20 @@ def least_work(problem: Problem, scale: Scale, variant: Variant, blocks: float) 
 
     What one microbatch takes at the least, over the speed of the fastest blocks that there are.
     """
+    return shared_work(problem, variant, blocks, partial(_passes, scale=scale))
+
+
+def shared_work(problem: Problem, variant: Variant, blocks: float, work: Callable[[LayerGraph], Ints]) -> float:
+    """Return ticks in which so many blocks at once do some work of a microbatch.
+
+    Parameters
+    ----------
+    work
+        Returns that of each layer of a graph: the variant's, as devices of some classes have it.
+    """
     graph, cluster = problem.graphs[variant], problem.cluster
-    least = _passes(fastest(graph), scale)
-    slow = {name: slowdown(_passes(across(graph, {name}), scale), least) for name in cluster.class_names}
+    least = work(fastest(graph))
+    slow = {name: slowdown(work(across(graph, {name})), least) for name in cluster.class_names}
     return float(least.sum()) / float(Speeds(cluster, variant.width, slow).of(np.array([blocks]))[0])
 
 

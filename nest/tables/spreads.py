@@ -37,23 +37,23 @@ class Members(NamedTuple):
     leap: int = 1
 
     @classmethod
-    def of(cls, variant: Variant, inside: int, *, expert: bool) -> Members:
+    def of(cls, variant: Variant, copies: tuple[int, int], inside: int) -> Members:
         """Return where a block has copies of a weight that its first device has.
 
         Parameters
         ----------
+        copies
+            How many there are in each part of the block, and how far each is from the next (`Problem.copies`).
         inside
-            How many times as many devices a block has as its widths make.
-        expert
-            Whether it is an expert's weight, of which every expert rank has its own.
+            How many such parts a block has: times as many devices as its widths make.
         """
-        if expert and variant.expert > 1:
-            ranks, times = variant.context, inside
-        else:
-            ranks, times = variant.context * variant.expert * inside, 1
+        ranks, apart = copies
+        times = inside
+        if ranks * apart == variant.width:  # from part to part it is as far as within one
+            ranks, times = ranks * inside, 1
         if ranks == 1 and times > 1:
             return cls(times, variant.width)
-        return cls(ranks, variant.tensor if ranks > 1 else 1, times, variant.width if times > 1 else 1)
+        return cls(ranks, apart if ranks > 1 else 1, times, variant.width if times > 1 else 1)
 
     @property
     def held(self) -> int:

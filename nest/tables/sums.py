@@ -15,3 +15,10 @@ def prefix(values: Ints) -> Ints:
     sums = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=sums[1:])
     return sums
+
+
+def prefixes(rows: Ints) -> Ints:
+    """Return the same of each row."""
+    sums = np.zeros((len(rows), rows.shape[1] + 1), dtype=np.int64)
+    np.cumsum(rows, axis=1, out=sums[:, 1:])
+    return sums

@@ -11,6 +11,7 @@ import numpy as np
 from nest.cost.schedules import Schedule, in_flight
 from nest.forms import Form
 from nest.tables.grouped import NO_BOUNDARY, GroupedTables
+from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.units import Ints
 
@@ -46,6 +47,11 @@ class UnevenTables:
     def flying(self, replicas: int, from_end: int) -> int:
         """Return how many microbatches the ``from_end``-th stage from the end has in flight."""
         return in_flight(Schedule("1f1b"), from_end, 0, -(-self.microbatches // replicas))
+
+    def passing(self, replicas: int, from_end: int) -> Passing:
+        """Return the microbatches of the ``from_end``-th stage from the end."""
+        buffers = self.problem.training.buffers_boundaries
+        return Passing(self.flying(replicas, from_end), -(-self.microbatches // replicas) if buffers else 0)
 
     def options(self, replicas: int, stages: int) -> tuple[tuple[Option, ...], ...]:
         """Return how each of so many stages may shard, for each form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from nest.classes import fastest
 from nest.constraints import Filters
 from nest.cost.exchanges import Exchanges
 from nest.cost.scale import Scale, scale_of
@@ -16,7 +17,9 @@ from nest.tables.family import Family
 from nest.tables.grouped import ANY, Ends, GroupedTables, lines_of
 from nest.tables.inside import InsideTables
 from nest.tables.levelled import VariantTables
+from nest.tables.passes import Passes
 from nest.tables.shares import Sharing
+from nest.tables.speeds import shared_work
 from nest.tables.uneven import UnevenTables
 
 
@@ -75,6 +78,16 @@ class Tables:
         """Return how many blocks of a variant a plan has at most: those of the longest line."""
         longest = lines_of(self.filters, variant)[0].length(self.problem.cluster.devices)
         return min(self.filters.devices, longest) // variant.width
+
+    def least_busy(self, variant: Variant) -> tuple[int, float]:
+        """Return what all layers of a `fitting` variant take for a microbatch, and on all blocks at once, in ticks.
+
+        With the collectives of their passes; of several classes the fastest devices take the former, and slower ones
+        count in part in the latter. No tables are built for it.
+        """
+        passes = Passes(self.scale, variant, self._sharing)
+        once = int(passes.both(fastest(self.problem.graphs[variant])).sum())
+        return once, shared_work(self.problem, variant, self.blocks(variant), passes.both)
 
     @cached_property
     def uneven(self) -> tuple[UnevenTables, ...]:

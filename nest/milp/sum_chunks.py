@@ -1,0 +1,97 @@
+"""What the stages of an interleaved outer choice may be under the objective `sum`: one cut, each way of each stage.
+
+A cut is the number of stages before it here: each of them has several runs of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_ways import Kept, Ways, undominated
+from nest.tables import ChunkedBand, GroupedTables
+from nest.tables.chunked import Again, levels_around
+from nest.tables.grouped import Site
+from nest.tables.shares import Option, Shares
+from nest.tables.ways import ShardedWay
+from nest.units import LONGEST, Ints
+
+
+def layers_of(tables: GroupedTables, choice: SumChoice, at: int) -> Ints:
+    """Return the places of the layers of a stage of an interleaved choice, from the first of the pipeline on."""
+    ends = tables.graph.equal_parts(choice.stages * choice.chunks)
+    assert ends is not None, "the outer choices have none without"
+    runs = list(zip([0, *ends], ends, strict=False))[at :: choice.stages]
+    return np.concatenate([np.arange(*run) for run in runs])
+
+
+class _Sharded(NamedTuple):
+    """What an option adds: to the load of each stage, recomputation apart, and once per iteration."""
+
+    way: ShardedWay
+    own: Ints
+    waits: Ints
+
+
+class ChunkWays:
+    """The ways of the stages of the interleaved choices of one variant.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    kept
+        As for `nest.milp.sum_stages.StageWays`.
+    """
+
+    def __init__(self, tables: GroupedTables, kept: Kept) -> None:
+        self.tables, self.kept = tables, kept
+        self._bands: dict[tuple[int, int, int], ChunkedBand] = {}
+        self._sharded: dict[tuple[int, Option, Shares], _Sharded] = {}
+
+    def positions(self, choice: SumChoice, most: int) -> list[Ways]:
+        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+        band, tables = self._band(choice), self.tables
+        sites = tables.sites(choice.stages, choice.replicas, choice.placing)
+        busy = band.work + band.transfers(levels_around(tables, choice.stages, choice.replicas, choice.placing))
+        found = []
+        for at in reversed(range(choice.stages)):
+            rows = [row for row in self._rows(choice, band, at, sites[at]) if busy[at] + row[0] <= most]
+            added, *columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+            cuts, sent = (np.full_like(added, each) for each in (at, at + 1)), np.zeros((len(rows), 0), dtype=np.int64)
+            ways = Ways._make([*cuts, busy[at] + added, *columns, sent])
+            found.append(undominated(ways, choice.stages + 1) if self.kept == "fastest" else ways)
+        return found
+
+    def _rows(self, choice: SumChoice, band: ChunkedBand, at: int, site: Site) -> Iterator[tuple[int, ...]]:
+        """Yield the ways of a stage in which it fits its memory: all but the cuts, and of the load what it adds."""
+        ends = int(band.ends(site.ends)[at])
+        for number, option in enumerate(self.tables.options(choice.replicas, choice.stages)):
+            way, own, waits = self._of(band, option, self.tables.shares(site.holders, option.together))
+            for again in self._repeats(band, way, at) if own[at] < LONGEST else ():
+                yield int(own[at]) + again.ticks, int(waits[at]) + ends, number, again.kind, again.layers
+
+    def _repeats(self, band: ChunkedBand, way: ShardedWay, at: int) -> list[Again]:
+        if self.kept == "every":
+            return band.again(way, at, every=True)
+        fastest = band.cheapest(way, at)
+        return [] if fastest is None else [fastest]
+
+    def _band(self, choice: SumChoice) -> ChunkedBand:
+        microbatches = min(choice.further + 1, 4 * choice.stages)  # what is in flight repeats
+        key = choice.stages, choice.chunks, microbatches
+        if key not in self._bands:
+            ends = self.tables.graph.equal_parts(choice.stages * choice.chunks)
+            assert ends is not None, "the outer choices have none without"
+            self._bands[key] = ChunkedBand(self.tables, ends, choice.stages, microbatches)
+        return self._bands[key]
+
+    def _of(self, band: ChunkedBand, option: Option, shares: Shares) -> _Sharded:
+        key = id(band), option, shares
+        if key not in self._sharded:
+            way = band.way(option, shares)
+            self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))
+        return self._sharded[key]
