@@ -5,7 +5,6 @@ As `oracle_chunks`, it shares only data classes with `nest`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import oracle_chunks as chunks
@@ -114,30 +113,31 @@ def _named(passes: list[tuple[str, int]], number: int) -> list[tuple[str, int, i
     return found
 
 
-def priced(problem: Problem, rounding: Rounding) -> Iterator[tuple[int, Plan]]:
-    """Yield every interleaved plan that fits the memory, with what its iteration takes; one of those that are alike."""
-    most = decimal(problem.cluster.hbm_bytes)
-    for plain in chunks.choices(problem, rounding):
-        one = Played(plain.costs, plain.chunks, plain.runs)
-        options = []
-        for at in range(one.stages):
-            found = dict[tuple[Times, int], Inner]()
-            for inner in inners(problem, one, at):
-                figures = one.figures(at, inner)
-                if figures.memory <= most:
-                    times = one.times(at, inner)
-                    assert sum(map(sum, times)) == figures.load
-                    found.setdefault((times, figures.sync), inner)
-            options.append(list(found.items()))
-        for picked in product(*options):
-            ticks = played(one.stages, one.chunks, [times for (times, _), _ in picked], one.costs.m)
-            yield ticks + max(sync for (_, sync), _ in picked), plan_of(one, [inner for _, inner in picked])
+def ways(one: Played, at: int) -> list[tuple[Times, int, Inner]]:
+    """Return what a stage may choose that fits the memory, one of what takes the same."""
+    found = dict[tuple[Times, int], Inner]()
+    for inner in inners(one.costs.problem, one, at):
+        figures = one.figures(at, inner)
+        if figures.memory <= decimal(one.costs.cluster.hbm_bytes):
+            times = one.times(at, inner)
+            assert sum(map(sum, times)) == figures.load
+            found.setdefault((times, figures.sync), inner)
+    return [(*key, inner) for key, inner in found.items()]
 
 
 def best(problem: Problem, rounding: Rounding) -> oracle.Best:
-    """Try every interleaved plan of a problem."""
-    found = min(priced(problem, rounding), key=lambda each: each[0], default=None)
-    return oracle.Best(None, None) if found is None else oracle.Best(*found)
+    """Try every interleaved plan of a problem; those with too much work on a stage are not played."""
+    found = oracle.Best(None, None)
+    for plain in chunks.choices(problem, rounding):
+        one = Played(plain.costs, plain.chunks, plain.runs)
+        for picked in product(*(ways(one, at) for at in range(one.stages))):
+            sync, times = max(each for _, each, _ in picked), [each for each, _, _ in picked]
+            work = one.costs.m * max(sum(map(sum, each)) for each in times)
+            if found.objective is None or work + sync < found.objective:
+                ticks = played(one.stages, one.chunks, times, one.costs.m) + sync
+                if found.objective is None or ticks < found.objective:
+                    found = oracle.Best(ticks, plan_of(one, [inner for _, _, inner in picked]))
+    return found
 
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> int:

@@ -135,6 +135,15 @@ def test_more(seed: int) -> None:
     check(chunked_problem(seed, Size(layers=9, devices=12, levels=3, variants=2, batch=16)))
 
 
+@pytest.mark.parametrize("seed", [2, 5, 13, 17])
+def test_buffers_of_many_microbatches(seed: int) -> None:
+    """Buffers hold every microbatch, also of those more than four times the stages, after which flights repeat."""
+    problem = chunked_problem(seed)
+    training = replace(problem.training, microbatches=20, buffers_boundaries=True)
+    problem = replace(problem, training=training)
+    check(problem.with_choices(replicas=frozenset({1}), stages=frozenset({2})))
+
+
 def test_most_have_a_plan() -> None:
     """The problems are not all without one."""
     assert sum(solve(chunked_problem(seed)).plan is not None for seed in range(40)) >= 10
@@ -162,7 +171,7 @@ def test_bounds(seed: int) -> None:
                     alone = Incumbent()
                     search = InterleavedSearch(tables, Watch(None, None, alone), number)
                     list(search.prepare(choice))[at].settle()
-                    assert not alone.found or max(bound, prepared.bound) <= alone.objective
+                    assert not alone.found or max(bound, prepared.bound, prepared.least) <= alone.objective
 
 
 def _bounded(bounds: InterleavedBounds) -> Iterator[tuple[SumChoice, int]]:

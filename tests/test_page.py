@@ -13,6 +13,8 @@ import pytest
 from page_problems import HOSTILE, large, reported, trained
 
 from nest.breakdown import uplinks
+from nest.cost.schedules import Schedule
+from nest.pipeline import Pipeline, StageTimes, simulate
 from nest.report.page import Reported, page_text
 from nest.report.page.bars import inline
 from nest.report.page.html import data, table, tag
@@ -168,17 +170,38 @@ def test_figures_are_the_judges(seen: Seen, whole: Reported) -> None:
 
 def test_pipeline_of_the_script_is_the_simulated_one(seen: Seen, whole: Reported) -> None:
     """The passes that the script unpacks start, in parts of the iteration, where the simulator has them."""
+    draws(seen, whole)
+
+
+@pytest.mark.parametrize("schedule", [Schedule("interleaved", 2), Schedule("zb-h1")])
+def test_passes_of_chunks_and_gradients_of_weights_are_drawn(whole: Reported, schedule: Schedule) -> None:
+    """Every chunk has its own times, and gradients of weights are told from the rest of the backward pass."""
+    stages = StageTimes(30, 60, 20), StageTimes(36, 50, 24)
+    chunks = (StageTimes(20, 30), StageTimes(10, 30)), (StageTimes(6, 0), StageTimes(30, 50))
+    run = simulate(Pipeline(stages, 4, chunks=chunks if schedule.chunks > 1 else ()), schedule)
+    report = replace(whole, run=run)
+    seen = Seen(page_text(report))
+    draws(seen, report)
+    assert ("weight" in seen.all_text()) == (schedule.name == "zb-h1")
+    assert (", 2 chunks a stage" in seen.all_text()) == (schedule.chunks > 1)
+
+
+def draws(seen: Seen, whole: Reported) -> None:
+    """Assert that what the script has is what was played."""
     found, run = drawn(seen), whole.run
+    assert found["chunks"] == run.schedule.chunks
     unit = found["unit"]
     assert found["tick_s"] == whole.priced.evaluation.scale.time.tick_s
     for at, lane in enumerate(found["lanes"]):
-        assert [abs(number) - 1 for number in lane["passes"]] == [each.microbatch for each in run.orders[at]]
-        assert [number > 0 for number in lane["passes"]] == [each.kind == "forward" for each in run.orders[at]]
+        passes = [divmod(number, len(lane["types"])) for number in lane["passes"]]
+        names = [(*lane["types"][one][:2], microbatch) for microbatch, one in passes]
+        assert names == [tuple(each) for each in run.orders[at]]
         starts = [sum(lane["starts"][: place + 1]) for place in range(len(lane["starts"]))]
         assert starts == [start // unit for start in run.starts[at]]
         assert "gap" not in lane
-        for kind in ("forward", "backward"):
-            assert sum(length for _, length in lane[kind]) * unit == pytest.approx(run.durations.busy[at][kind][0])
+        for kind, chunk, parts in lane["types"]:
+            busy = run.durations.busy[at][kind][chunk]
+            assert sum(length for _, length in parts) * unit == pytest.approx(busy)
 
 
 def test_large_plans_stay_small() -> None:

@@ -210,8 +210,9 @@ def test_bounds(seed: int) -> None:
                             assert isinstance(prepared, InterleavedChoice)
                             own = Incumbent()
                             PlayedChunks(prepared, own).settle()
-                            bound = PlayedChunks(prepared, Incumbent()).bound
-                            assert not own.found or max(least, bound, prepared.bound) <= own.objective
+                            played = PlayedChunks(prepared, Incumbent())
+                            bounds_of_all = least, prepared.bound, played.first, played.bound
+                            assert not own.found or max(bounds_of_all) <= own.objective
 
 
 def sharding_problem(seed: int) -> Problem:

@@ -12,6 +12,7 @@ backward pass of its last one to do when it is done. Between, it does all its wo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,12 +40,7 @@ class ChunkPace:
 
         As many backward passes follow its last forward pass.
         """
-        counts = np.zeros((self.chunks, self.stages), dtype=np.int64)
-        shape = Shape("interleaved", self.stages, int(self.microbatches.min()), self.chunks)
-        for at in range(self.stages):
-            done = np.arange(min(forwards_ahead(shape, at) + 1, self.chunks * shape.microbatches))
-            counts[:, at] = np.bincount(done // self.stages % self.chunks, minlength=self.chunks)
-        return counts
+        return _first(Shape("interleaved", self.stages, int(self.microbatches.min()), self.chunks))
 
     def by_load(self, forward: Ints, backward: Ints) -> Ints:
         """Return for each stage when it may be done at the earliest, with what the stages before it have left to do.
@@ -69,6 +65,15 @@ class ChunkPace:
         late -= (first * backward).sum(axis=-2)
         ends: Ints = np.maximum(self.by_load(forward, backward), loads + np.maximum(waits, late))
         return ends
+
+
+@lru_cache(maxsize=1024)
+def _first(shape: Shape) -> Ints:
+    counts = np.zeros((shape.chunks, shape.stages), dtype=np.int64)
+    for at in range(shape.stages):
+        done = np.arange(min(forwards_ahead(shape, at) + 1, shape.chunks * shape.microbatches))
+        counts[:, at] = np.bincount(done // shape.stages % shape.chunks, minlength=shape.chunks)
+    return counts
 
 
 def _before(ticks: Ints) -> Ints:

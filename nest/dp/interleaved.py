@@ -24,7 +24,7 @@ from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedTables
 from nest.tables.chunked import Again, levels_around
-from nest.tables.exchanged import PLAIN, Exchanged
+from nest.tables.exchanged import PLAIN, Exchanged, least_exchanged, uncovered
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
 from nest.tables.ways import ShardedWay
@@ -128,6 +128,7 @@ class InterleavedSearch(SumSearch):
         self.chunks = chunks
         self._cut: dict[tuple[int, int], ChunkedBand] = {}
         self._known: dict[tuple[int, Option, Shares], Sharded] = {}
+        self._memory: dict[tuple[int, int], Ints] = {}
 
     def prepare(self, choice: SumChoice) -> Iterator[Prepared]:
         """Yield a choice with each placing of its blocks that side constraints admit."""
@@ -150,12 +151,26 @@ class InterleavedSearch(SumSearch):
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""
-        key = stages, min(microbatches, 4 * stages)
+        buffers = self.tables.problem.training.buffers_boundaries  # of every microbatch, others show all that occurs
+        key = stages, microbatches if buffers else min(microbatches, 4 * stages)
         if key not in self._cut:
             ends = self.tables.graph.equal_parts(stages * self.chunks)
             assert ends is not None, "others are not possible"
             self._cut[key] = ChunkedBand(self.tables, ends, *key)
         return self._cut[key]
+
+    def held(self, choice: SumChoice) -> Ints:
+        """Return the ticks that memory costs each stage at least, `NEVER` where it does not fit.
+
+        Of a ZeRO type the least is taken of all that its ways have: most share, and as few exchange.
+        """
+        key = choice.stages, choice.replicas
+        if key not in self._memory:
+            band, options = self.cut(choice.stages, choice.further + 1), self.tables.options(choice.replicas, key[0])
+            types = ([each for each in options if each.zero == zero] for zero in {each.zero for each in options})
+            held = [np.full(choice.stages, NEVER), *(_held(self.tables, band, each) for each in types)]
+            self._memory[key] = np.minimum.reduce(held)
+        return self._memory[key]
 
     def sharded(self, band: ChunkedBand, holders: Holders, choice: SumChoice) -> list[Sharded]:
         """Return how stages may shard whose replicas are in some place."""
@@ -168,6 +183,14 @@ class InterleavedSearch(SumSearch):
             way = band.way(option, shares)
             self._known[key] = Sharded(way, band.own(way), band.waits(way))
         return self._known[key]
+
+
+def _held(tables: GroupedTables, band: ChunkedBand, options: list[Option]) -> Ints:
+    """Return what stages compute again and exchange for each microbatch at least under a ZeRO type."""
+    fewest, most = (pick(options, key=lambda each: each.together) for pick in (min, max))
+    again, (always, beside) = band.least_again(most), (band.sums(each[0]) for each in least_exchanged(tables, [fewest]))
+    busy = np.maximum(always + again, beside + uncovered(tables, again))
+    return np.where(again < NEVER, busy, NEVER)
 
 
 class ChunkWay(NamedTuple):
@@ -188,20 +211,40 @@ class InterleavedChoice(Prepared):
         """The placing: what the last stage and the first see of each other decides, too."""
         return self.placing
 
+    @cached_property
+    def busy(self) -> Ints:
+        """Ticks of the passes and transfers of each stage."""
+        return self.band.work + self.band.transfers(self.levels)
+
+    @cached_property
+    def crossings(self) -> tuple[Ints, Ints]:
+        """Ticks of the transfers in both passes of each chunk."""
+        return self.band.crossings(self.levels)
+
+    @cached_property
+    def held(self) -> Ints:
+        """Ticks that memory costs each stage at least, `NEVER` where it does not fit."""
+        return self._engine.held(self.choice)
+
+    @cached_property
+    def least(self) -> int:
+        """A first bound: what stages are busy with, and what their memory costs at least."""
+        fits = (self.held < NEVER).all()
+        return self._taken((self.busy + self.held).tolist()) if fits else NEVER
+
     def settle(self) -> None:
         """Offer the best plan to the incumbent, if it is better."""
         self.engine.watch.check()
-        busy = self.band.work + self.band.transfers(self.levels)
-        if self._taken(busy.tolist()) >= self.incumbent.objective:
-            return
-        ways = list(self._ways(busy))
-        if len(ways) < len(busy):
+        ways = list(self._ways(self.busy))
+        if len(ways) < len(self.busy):
             return
         slowest = max(min(way.sync for way in each) for each in ways)
         caps = sorted({way.sync for each in ways for way in each if way.sync >= slowest})
-        for cap in caps:
-            chosen = [min(way for way in each if way.sync <= cap) for each in ways]
-            self.offer(self._taken([way.load for way in chosen]) + max(way.sync for way in chosen), chosen)
+        tried = [[min(way for way in each if way.sync <= cap) for each in ways] for cap in caps]
+        self.offer(*min(((self._iteration(chosen), chosen) for chosen in tried), key=lambda each: each[0]))
+
+    def _iteration(self, chosen: list[ChunkWay]) -> int:
+        return self._taken([way.load for way in chosen]) + max(way.sync for way in chosen)
 
     def offer(self, taken: int, chosen: list[ChunkWay]) -> None:
         """Offer the plan whose stages choose so to the incumbent."""

@@ -104,7 +104,7 @@ def played_ways(prepared: InterleavedChoice, most: int) -> list[list[PlayedWay]]
     most
         Ticks for which a stage may be busy with a microbatch.
     """
-    busy, crossings, found = prepared.band.passes, prepared.band.crossings(prepared.levels), list[list[PlayedWay]]()
+    busy, crossings, found = prepared.band.passes, prepared.crossings, list[list[PlayedWay]]()
     passes = [ticks + sent for ticks, sent in zip(busy, crossings, strict=True)]
     for at in range(len(prepared.sites)):
         ways = list[PlayedWay]()
@@ -161,13 +161,19 @@ class PlayedChunks:
     ----------
     prepared, incumbent
         The choice, and the best plan so far.
+
+    Attributes
+    ----------
+    first, bound
+        Of all its plans: by memory, and by what its stages may choose; `NEVER` if there is none, or none is better.
     """
 
     def __init__(self, prepared: InterleavedChoice, incumbent: Incumbent) -> None:
         self.prepared, self.incumbent, choice = prepared, incumbent, prepared.choice
         self.shape = Shape("interleaved", choice.stages, choice.further + 1, prepared.engine.chunks)
         most = min((incumbent.objective - 1) // self.shape.microbatches, LONGEST - 1)
-        self.ways, self.bound = played_ways(prepared, most), NEVER
+        self.first, self.bound = self._by_memory(), NEVER
+        self.ways = played_ways(prepared, most) if self.first < incumbent.objective else []
         if self.ways:
             sync = max(min(way.sync for way in each) for each in self.ways)
             forward, backward = (
@@ -176,6 +182,15 @@ class PlayedChunks:
             nothing = np.zeros((1, 0), dtype=np.int64)
             self.begun = Begun(np.zeros(1, dtype=np.int64), nothing, forward, backward, np.array([sync]))
             self.bound = int(self._ends(self.begun)[0])
+
+    def _by_memory(self) -> int:
+        """Return a first bound: by what stages are busy with, and what their memory costs at least."""
+        held, crossings = self.prepared.held, self.prepared.crossings
+        if (held >= NEVER).any():
+            return NEVER
+        passes = (ticks + sent for ticks, sent in zip(self.prepared.band.passes, crossings, strict=True))
+        ends = self._pace(1).by_load(*(each[None] for each in passes))[0]
+        return int((ends + self.shape.microbatches * held).max())
 
     def settle(self) -> None:
         """Offer every plan to the incumbent that may be better."""
@@ -230,9 +245,11 @@ class PlayedChunks:
 
     def _ends(self, begun: Begun) -> Ints:
         """Return a bound without playing."""
-        pace = ChunkPace(self.shape.stages, self.shape.chunks, np.full(len(begun.sync), self.shape.microbatches))
-        ends: Ints = pace.least(begun.forward, begun.backward).max(axis=1) + begun.sync
+        ends: Ints = self._pace(len(begun.sync)).least(begun.forward, begun.backward).max(axis=1) + begun.sync
         return ends
+
+    def _pace(self, count: int) -> ChunkPace:
+        return ChunkPace(self.shape.stages, self.shape.chunks, np.full(count, self.shape.microbatches))
 
     def _offer(self, complete: Begun) -> None:
         """Offer the best of some complete plans to the incumbent."""

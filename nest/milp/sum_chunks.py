@@ -81,7 +81,9 @@ class ChunkWays:
         return [] if fastest is None else [fastest]
 
     def _band(self, choice: SumChoice) -> ChunkedBand:
-        microbatches = min(choice.further + 1, 4 * choice.stages)  # what is in flight repeats
+        microbatches = choice.further + 1
+        if not self.tables.problem.training.buffers_boundaries:  # these hold all of them, what is in flight repeats
+            microbatches = min(microbatches, 4 * choice.stages)
         key = choice.stages, choice.chunks, microbatches
         if key not in self._bands:
             ends = self.tables.graph.equal_parts(choice.stages * choice.chunks)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
 
 from nest.cost.schedules import Schedule, in_flight
 from nest.pipeline.orders import passes
@@ -41,10 +44,14 @@ def flights(schedule: Schedule, stages: int, at: int, microbatches: int) -> tupl
         else:
             found[Flight(chunk, tuple(kept))] = None
             kept[chunk] -= 1
-    return tuple(each for each in found if not any(_exceeds(other, each) for other in found))
+    return tuple(
+        each for chunk in range(schedule.chunks) for each in _most([one for one in found if one.chunk == chunk])
+    )
 
 
-def _exceeds(other: Flight, each: Flight) -> bool:
-    """Whether something else is kept at another moment, and all of this as well."""
-    more = all(one >= two for one, two in zip(other.kept, each.kept, strict=True))
-    return other.chunk == each.chunk and other != each and more
+def _most(moments: list[Flight]) -> Iterator[Flight]:
+    """Yield the moments of one chunk at which something else is kept, or less of all, at every other moment."""
+    kept = np.array([each.kept for each in moments])
+    for each, own in zip(moments, kept, strict=True):
+        if ((kept >= own).all(axis=1)).sum() == 1:  # itself
+            yield each

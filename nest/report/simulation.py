@@ -15,7 +15,7 @@ from nest.problem import Problem
 from nest.report.format import counted, duration, percent, plan_widths
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.terminal import title
-from nest.report.timeline import LEGEND, timeline
+from nest.report.timeline import CHUNKS, LEGEND, timeline
 from nest.simulate import Run, sync_of
 
 
@@ -49,7 +49,7 @@ class Played:
         microbatches, slowest = pipeline.microbatches, max(loads)
         return {
             "bottleneck": iteration(slowest, microbatches, 1, len(loads), self.sync),
-            "sum": summed(sum(loads), slowest, microbatches, self.sync),
+            "sum": summed(sum(loads), slowest, microbatches, self.sync, self.run.schedule.chunks),
         }
 
     @property
@@ -114,7 +114,8 @@ def simulation_text(played: Played, screen: Screen) -> str:
         summary.add("Bound", f"{name} {_beside(played, ticks)}")
     summary.add("Idle", f"{percent(sum(run.idle), len(run.idle) * max(run.makespan, 1))} of all stages' time")
     picture = "\n".join(timeline(run, played.evaluation.scale.time, screen.width)) if run.makespan else ""
-    return render(screen, _table(played), "", *([picture, LEGEND, ""] if picture else []), summary.table)
+    legend = f"{LEGEND};\n{CHUNKS}" if run.schedule.chunks > 1 else LEGEND
+    return render(screen, _table(played), "", *([picture, legend, ""] if picture else []), summary.table)
 
 
 def _schedule(run: Run) -> str:

@@ -9,6 +9,8 @@ from nest.report.format import duration
 from nest.simulate import Event, Run
 from nest.units import TimeScale
 
+CHUNKS = "passes of all chunks of a microbatch look alike"
+
 LEGEND = """Digits: forward, letters: backward, of microbatches that end in 0 (a) to 9 (j);
 -: receives or sends, r: recomputes, +: gradients of weights, .: idle"""
 

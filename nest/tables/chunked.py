@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from nest.tables.grouped import GroupedTables
 from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.tables.ways import ShardedWay
-from nest.units import Ints
+from nest.units import NEVER, Ints
 
 
 class Again(NamedTuple):
@@ -60,6 +61,7 @@ class ChunkedBand(GroupedBand):
     def __init__(self, tables: GroupedTables, ends: tuple[int, ...], stages: int, microbatches: int) -> None:
         self._ends, self.stages, self.microbatches = np.array([0, *ends]), stages, microbatches
         self._held: dict[tuple[int, bool, bool, int, int], tuple[Ints, Ints]] = {}
+        self._fits: dict[tuple[Option, int], list[tuple[int, int]]] = {}
         super().__init__(tables, tables.layers)
 
     def _cut(self) -> None:
@@ -176,18 +178,45 @@ class ChunkedBand(GroupedBand):
         every
             Return everything that it may.
         """
-        room, found = int(self.rooms(way.option, self._all)[at]), list[Again]()
-        plain = "none" in self.tables.kinds or not any(
-            each.able[self.layers_of(at)].any() for each in self.tables.repeating
-        )
-        if room >= 0 and plain and int(self._passing(way.option, at, 0)[1][0]) <= room:
-            found.append(Again(0, 0, 0))
-        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 and (every or not found) else ():
-            counts, passing = self._passing(way.option, at, kind)
-            fitting = counts[passing <= room][: None if every else 1]
-            ticks = self._repeated(way, at, kind)
-            found += [Again(kind, count, int(self._taking(ticks, count).sum())) for count in fitting.tolist()]
-        return found
+        fitting = self._kinds(way.option, at, every=True) if every else self._fitting(way.option, at)
+        return [
+            Again(kind, count, int(self._taking(self._repeated(way, at, kind), count).sum()) if kind else 0)
+            for kind, count in fitting
+        ]
+
+    def least_again(self, option: Option) -> Ints:
+        """Return the ticks that each stage computes again at least so that it fits, `NEVER` where nothing makes it."""
+        ticks = [
+            min((self._ticks_again(at, *each) for each in self._fitting(option, at)), default=NEVER)
+            for at in range(self.stages)
+        ]
+        return np.array(ticks, dtype=np.int64)
+
+    def _ticks_again(self, at: int, kind: int, count: int) -> int:
+        if kind == 0:
+            return 0
+        layers, repeating = self.layers_of(at), self.tables.repeating[kind - 1]
+        return int(self._taking(repeating.ticks[layers[repeating.able[layers]]], count).sum())
+
+    def _fitting(self, option: Option, at: int) -> list[tuple[int, int]]:
+        """Return of each kind the fewest layers that make a stage fit; no layers alone if it does without."""
+        key = option, at
+        if key not in self._fits:
+            self._fits[key] = list(self._kinds(option, at, every=False))
+        return self._fits[key]
+
+    def _kinds(self, option: Option, at: int, *, every: bool) -> Iterator[tuple[int, int]]:
+        """Yield kinds and numbers of layers that make a stage fit: all, or the fewest of each and nothing if it can."""
+        room = int(self.rooms(option, self._all)[at])
+        able = (each.able[self.layers_of(at)].any() for each in self.tables.repeating)
+        plain = room >= 0 and ("none" in self.tables.kinds or not any(able))
+        plain = plain and int(self._passing(option, at, 0)[1][0]) <= room
+        if plain:
+            yield 0, 0
+        for kind in range(1, len(self.tables.repeating) + 1) if room >= 0 and (every or not plain) else ():
+            counts, passing = self._passing(option, at, kind)
+            for count in counts[passing <= room][: None if every else 1].tolist():
+                yield kind, count
 
     def repeated_by_chunk(self, way: ShardedWay, at: int, again: Again) -> Ints:
         """Return the ticks of what a stage computes again, for each of its chunks."""

@@ -28,7 +28,7 @@
   }
 
   const run = JSON.parse(document.getElementById("run").textContent);
-  const KINDS = ["receive", "forward", "recompute", "backward", "send"];
+  const KINDS = ["receive", "forward", "recompute", "backward", "send", "weight"];
   const ROW = run.lanes.length > 16 ? 15 : 24;
   const LABEL = 30;
   const AXIS = 22;
@@ -37,9 +37,9 @@
     let start = 0;
     const passes = lane.passes.map((number, at) => {
       start += lane.starts[at];
-      const parts = number > 0 ? lane.forward : lane.backward;
+      const [name, chunk, parts] = lane.types[number % lane.types.length];
       const length = parts.reduce((sum, part) => sum + part[1], 0);
-      return { start, end: start + length, microbatch: Math.abs(number) - 1, parts, ahead: number > 0 };
+      return { start, end: start + length, microbatch: Math.floor(number / lane.types.length), chunk, name, parts };
     });
     const gap = lane.gap && { at: lane.gap[0], end: lane.gap[1], passes: lane.gap[2], busy: lane.gap[3] };
     if (gap) gap.start = passes[gap.at - 1].end;
@@ -134,8 +134,9 @@
 
   function drawNumber(pen, pass, { top, height, x }, paint) {
     const main = pass.parts[pass.parts.length - 1];
+    if (!main) return;
     const wide = x(pass.end) - x(pass.end - main[1]);
-    const label = String(pass.microbatch);
+    const label = run.chunks > 1 ? `${pass.microbatch}.${pass.chunk}` : String(pass.microbatch);
     if (wide < 7 + 6.5 * label.length || x(pass.end - main[1]) < LABEL) return;
     pen.fillStyle = root.dataset.theme === "dark" ? "#0d131a" : "#ffffff";
     pen.textAlign = "center";
@@ -271,9 +272,9 @@
     if (!lane || time < view.from) return tell();
     const pass = lane.passes[firstAfter(lane.passes, time)];
     if (!pass || pass.start > time) return tell();
-    const name = pass.ahead ? "forward" : "backward";
+    const chunk = run.chunks > 1 ? `, chunk ${pass.chunk}` : "";
     const parts = pass.parts.map(([kind, length]) => `${KINDS[kind]} ${text(length)}`).join(", ");
-    readout.textContent = `Stage ${at}, microbatch ${pass.microbatch}, ${name} from ${text(pass.start)} to ${text(pass.end)}: ${parts}`;
+    readout.textContent = `Stage ${at}, microbatch ${pass.microbatch}${chunk}, ${pass.name} from ${text(pass.start)} to ${text(pass.end)}: ${parts}`;
   }
 
   overview.addEventListener("pointerdown", (event) => {
