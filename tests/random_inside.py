@@ -44,6 +44,8 @@ def _drawn(rng: random.Random, size: Size, name: str) -> Problem:
     if rng.random() < 0.4:  # few microbatches make few replicas
         few = rng.choice([1, 2, 4, 8])
         training = replace(training, microbatches=0, global_batch=few)
+    aside = random.Random(f"training of {name}")
+    training = replace(training, whole_experts=aside.random() < 0.3, buffers_boundaries=aside.random() < 0.3)
     return Problem(name, graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
 
 
