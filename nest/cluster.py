@@ -352,11 +352,19 @@ class Cluster:
 
     def classes_in(self, firsts: Ints, devices: int) -> frozenset[str]:
         """Return the classes of blocks of so many devices, given by their first ones; none where there is one class."""
+        return self.classes_of(firsts[None], devices)[0]
+
+    def classes_of(self, firsts: Ints, devices: int) -> list[frozenset[str]]:
+        """Return the same for each row of blocks."""
         if not self.classes:
-            return frozenset()
+            return [frozenset()] * len(firsts)
         ends = np.minimum(firsts + devices, self.devices)
-        there = np.any(self._counts[:, ends] > self._counts[:, np.minimum(firsts, ends)], axis=1)
-        return frozenset(self.class_names[at] for at in np.flatnonzero(there).tolist())
+        there = np.any(self._counts[:, ends] > self._counts[:, np.minimum(firsts, ends)], axis=2)
+        known: dict[tuple[bool, ...], frozenset[str]] = {}
+        rows = [tuple(row) for row in there.T.tolist()]
+        for row in dict.fromkeys(rows):
+            known[row] = frozenset(name for name, some in zip(self.class_names, row, strict=True) if some)
+        return [known[row] for row in rows]
 
     def count_of(self, name: str) -> int:
         """Return how many devices are of a class."""

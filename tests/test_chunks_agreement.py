@@ -49,6 +49,7 @@ from nest.report.space import plans_of
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
+from nest.units import NEVER
 
 SIZE = Size(layers=7, devices=8, levels=3, variants=1, batch=12)
 BOTH: frozenset[ScheduleName] = frozenset({"1f1b", "interleaved"})
@@ -171,7 +172,7 @@ def test_bounds(seed: int) -> None:
                     alone = Incumbent()
                     search = InterleavedSearch(tables, Watch(None, None, alone), number)
                     list(search.prepare(choice))[at].settle()
-                    assert not alone.found or max(bound, prepared.bound, prepared.least) <= alone.objective
+                    assert not alone.found or max(bound, prepared.bound, prepared.least(NEVER)) <= alone.objective
 
 
 def _bounded(bounds: InterleavedBounds) -> Iterator[tuple[SumChoice, int]]:

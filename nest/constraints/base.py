@@ -241,16 +241,12 @@ class CouplingConstraint(Constraint):
         The same for any other way to shard, and to recompute, under preset `default`, that sends no more over the
         levels of `most_crossing`. Where none does, only such ways of a stage are in the programme than which none is
         faster.
-    looks_at_runs
-        Whether it looks at which layers are in a stage. If so, models whose layers branch are refused, as stages are no
-        runs of layers there.
     """
 
     looks_at_replicas: ClassVar[bool] = True
     looks_at_types: ClassVar[bool] = True
     looks_at_sharding: ClassVar[bool] = True
     looks_at_recompute: ClassVar[bool] = True
-    looks_at_runs: ClassVar[bool] = True
 
     @abstractmethod
     def broken_by(self, problem: Problem, whole: Whole) -> str | None:

@@ -58,7 +58,6 @@ class Budget(CouplingConstraint):
     looks_at_types: ClassVar[bool] = False
     looks_at_sharding: ClassVar[bool] = False
     looks_at_recompute: ClassVar[bool] = False
-    looks_at_runs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", as_number(f"{self.kind}.most", self.most))
@@ -70,6 +69,11 @@ class Budget(CouplingConstraint):
         object.__setattr__(self, given[0], as_number(f"{self.kind}.{given[0]}", rates[given[0]]))
         if not isinstance(self.unit, str):
             raise InvalidProblem(f"{self.kind}.unit", f"{self.unit!r}", "give a string, as in 'USD'")
+
+    @property
+    def looks_at_layers(self) -> bool:
+        """It does not: whichever layers a stage has, what they take counts."""
+        return False
 
     @property
     def text(self) -> str:

@@ -59,7 +59,7 @@ class Filters:
 
     def _require_runs(self) -> None:
         """Refuse what looks at runs of layers where stages are none."""
-        coupling = (each for each in self.coupling if each.looks_at_runs)
+        coupling = (each for each in self.coupling if each.looks_at_layers)
         found = [*self._runs, *self._stages, *self._places, *coupling]
         pairs = (self.problem.graphs[variant].unordered_pair for variant in self.problem.variants) if found else ()
         pair = next((each for each in pairs if each is not None), None)
@@ -71,7 +71,8 @@ class Filters:
         """Raise `OutOfScope`, naming the key ``where``, if a constraint looks at more than devices and memory."""
         limits = ("device_limit", "memory_limit")
         looking = [each for each in self.local if any(overrides(each, hook) for hook in HOOKS if hook not in limits)]
-        for each in [*looking, *self.coupling]:
+        coupling = (each for each in self.coupling if each.looks_at_layers)
+        for each in [*looking, *coupling]:
             what = f"side constraint {each.kind} is one for stages of one width"
             raise OutOfScope(where, what, "leave that constraint or this choice out")
 

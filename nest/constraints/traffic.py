@@ -46,11 +46,15 @@ class LevelTraffic(CouplingConstraint):
     looks_at_types: ClassVar[bool] = False
     looks_at_sharding: ClassVar[bool] = False
     looks_at_recompute: ClassVar[bool] = False
-    looks_at_runs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", as_level(f"{self.kind}.level", self.level))
         object.__setattr__(self, "most_bytes", as_number(f"{self.kind}.most_bytes", self.most_bytes))
+
+    @property
+    def looks_at_layers(self) -> bool:
+        """It does not: whichever layers a stage has, what they send counts."""
+        return False
 
     @property
     def text(self) -> str:

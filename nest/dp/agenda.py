@@ -101,7 +101,14 @@ class Agenda:
         seen = set[object]()
         for prepared in engine.prepare(choice):
             self.watch.check()
-            self.add(max(bound, prepared.least), partial(self._look, prepared, seen))
+            self._place(prepared, seen, bound)
+
+    def _place(self, prepared: Prepared, seen: set[object], bound: int) -> None:
+        """Enter a choice in one of its places, with its bound by the devices there or a little better one to go on."""
+        best = self.watch.incumbent.objective
+        asked = min(best, bound + bound // A_LITTLE + 1)
+        bound = max(bound, prepared.least(asked))
+        self.add(bound, partial(self._place if asked <= bound < best else self._look, prepared, seen))
 
     def _look(self, prepared: Prepared, seen: set[object], bound: int) -> None:
         """Enter a choice in one of its places with the bound from all that its stages see, if none before sees that."""

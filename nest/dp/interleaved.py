@@ -226,9 +226,8 @@ class InterleavedChoice(Prepared):
         """Ticks that memory costs each stage at least, `NEVER` where it does not fit."""
         return self._engine.held(self.choice)
 
-    @cached_property
-    def least(self) -> int:
-        """A first bound: what stages are busy with, and what their memory costs at least."""
+    def least(self, better_than: int) -> int:  # noqa: ARG002 - a hook
+        """Return a first bound: what stages are busy with, and what their memory costs at least."""
         fits = (self.held < NEVER).all()
         return self._taken((self.busy + self.held).tolist()) if fits else NEVER
 

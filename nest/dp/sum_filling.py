@@ -7,6 +7,7 @@ slowest stage keeps to the load.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -65,6 +66,11 @@ class Filling:
     def work(self) -> Ints:
         """Sums of the work of the first 0, 1, ... layers."""
         return prefix(self.tables.work)
+
+    @cached_property
+    def work_so_far(self) -> list[int]:
+        """The same in a list, in which single values are found sooner."""
+        return list(map(int, self.work))
 
     @cached_property
     def kept(self) -> Ints:
@@ -149,7 +155,8 @@ class _Filled:
         options, nearest = [each for each, _ in extremes], [each for _, each in extremes]
         self.rows = np.arange(len(options))[:, None]
         self._known: dict[tuple[int, int], int] = {}
-        self._needed: dict[tuple[int, int], Ints] = {}
+        self._needed: dict[tuple[int, int], tuple[int, list[int]]] = {}
+        self._in_flight: dict[int, int] = {}
         if not options:
             return
         self.held = prefixes(np.array([tables.least_state(option) for option in options]))
@@ -183,16 +190,23 @@ class _Filled:
 
     def begin(self, end: int, load: int, position: int) -> int:
         """Return with which layer the ``position``-th stage from the end may begin at the least, ``end`` for none."""
-        work = self.filling.work
-        first = int(np.searchsorted(work, work[end] - load))
+        work = self.filling.work_so_far
+        first = bisect_left(work, work[end] - load)
         if first >= end:
             return end
-        key = end, self.tables.flying(self.replicas, position)
-        if key not in self._needed or len(self._needed[key]) < end - first:
-            self._needed[key] = self._least_loads(first, *key)
-        fits = self._needed[key][first - end :] <= load
-        at = int(fits.argmax())
-        return first + at if fits[at] else end
+        key = end, self._flying(position)
+        lowest, gained = self._needed.get(key, (end, []))
+        if first < lowest:
+            lowest, gained = self._needed[key] = (
+                first,
+                (-np.minimum.accumulate(self._least_loads(first, *key))).tolist(),
+            )
+        return lowest + bisect_left(gained, -load)  # what begins before ``first`` takes longer by its work alone
+
+    def _flying(self, position: int) -> int:
+        if position not in self._in_flight:
+            self._in_flight[position] = self.tables.flying(self.replicas, position)
+        return self._in_flight[position]
 
     def _least_loads(self, first: int, end: int, flying: int) -> Ints:
         """Return what stages with this end take at least, that begin with a first layer and with each behind it."""

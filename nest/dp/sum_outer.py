@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,6 +99,22 @@ class SumChoices:
         return SumRange(stages, fewest, most, self.arrangement, further)
 
 
+class _Placed(NamedTuple):
+    """What the classes of devices under the stages say.
+
+    Parameters
+    ----------
+    slowest, shared
+        As `SumBounds._on_classes` returns them.
+    more
+        Whether the first may be more than that.
+    """
+
+    slowest: int
+    shared: int
+    more: bool
+
+
 class SumBounds:
     """Lower bounds for one variant.
 
@@ -115,7 +132,7 @@ class SumBounds:
         self._fewest: dict[int, Ints] = {}
         self._fillings: dict[frozenset[str], Filling] = {}
         self._slowdowns: dict[frozenset[str], float] = {}
-        self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], tuple[int, int]] = {}
+        self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], _Placed] = {}
 
     def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
         """Return with which numbers of stages, and of microbatches of a replica, there may be plans at all."""
@@ -230,38 +247,40 @@ class SumBounds:
         return max(self.total + choice.further * slowest, shared)
 
     def _on_classes(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> tuple[int, int]:
-        """Return a load that some stage reaches, and what loads add up to, the largest for every microbatch."""
+        """Return a load that some stage reaches, and what loads add up to, the largest for every microbatch.
+
+        Where no plan is better than ``better_than``, they may be less than they could be.
+        """
         key = choice.stages, choice.replicas, tuple(site.classes for site in sites)
         if key not in self._placed:
             slow = [self._slow(each) for each in key[2]]
             least = int(self.total / sum(1 / each for each in slow) * SURE)
-            slowest = self._filled(choice, key[2], least, better_than) if sites[0].classes else least
-            self._placed[key] = slowest, _shared(self.total, slow, choice.further)
-        return self._placed[key]
+            self._placed[key] = _Placed(least, _shared(self.total, slow, choice.further), bool(sites[0].classes))
+        placed = self._placed[key]
+        if placed.more and self.total + choice.further * placed.slowest < better_than:
+            placed = self._placed[key] = self._filled(choice, key[2], placed, better_than)
+        return placed.slowest, placed.shared
 
     def _slow(self, classes: frozenset[str]) -> float:
         if classes not in self._slowdowns:
             self._slowdowns[classes] = self.tables.slowdown(classes)
         return self._slowdowns[classes]
 
-    def _filled(self, choice: SumChoice, classes: tuple[frozenset[str], ...], least: int, better_than: int) -> int:
-        """Return a load that some stage reaches on devices of these classes, given one that some stage reaches anyway.
-
-        Where no plan is better than ``better_than``, it may be less than it could be.
-        """
+    def _filled(
+        self, choice: SumChoice, classes: tuple[frozenset[str], ...], known: _Placed, better_than: int
+    ) -> _Placed:
+        """Return what is known of stages on devices of these classes once they are filled."""
         if isinstance(self.filling, LooseFilling) or not choice.further:
-            return least
+            return known._replace(more=False)
         shape = choice.replicas, choice.replicas, choice.stages
         stages = [self._filling(each).within(*shape) for each in reversed(classes)]
-        low, high = least - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
-        if high < least:
-            return least
+        low, high = known.slowest - 1, min((better_than - 1 - self.total) // choice.further, LONGEST)
         if not all_filled(stages, high):
-            return high + 1
+            return known._replace(slowest=high + 1, more=high < LONGEST)
         while high - low > max(low // PRECISE, 1):
             middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
             low, high = (low, middle) if all_filled(stages, middle) else (middle, high)
-        return low + 1
+        return known._replace(slowest=low + 1, more=False)
 
     def _filling(self, classes: frozenset[str]) -> Filling:
         if classes not in self._fillings:

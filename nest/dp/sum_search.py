@@ -97,10 +97,9 @@ class Prepared(Capped[SumRows, Path]):
     placing: Placing
     sites: tuple[Site, ...]
 
-    @cached_property
-    def least(self) -> int:
-        """A first bound: by the devices of its stages."""
-        return self.engine.bounds.by_classes(self.choice, self.sites, self.incumbent.objective)
+    def least(self, better_than: int) -> int:
+        """Return a first bound: by the devices of its stages; it may be less where none is better."""
+        return self.engine.bounds.by_classes(self.choice, self.sites, better_than)
 
     @cached_property
     def bound(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 
+from nest.constraints import Filters
 from nest.errors import OutOfScope
 from nest.presets import Preset
 from nest.problem import Choices, Problem
@@ -39,6 +40,9 @@ def require_scope(problem: Problem) -> None:
     if problem.cluster.classes:
         what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
         raise OutOfScope("cluster.classes", what, REMEDY)
+    if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
+        what = "the programme counts no bytes of stages with chunks"
+        raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

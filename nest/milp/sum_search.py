@@ -30,7 +30,7 @@ TOGETHER = 4000
 FIRST_STEP = 0.005
 """By which part the first limit is above the least bound; each limit below which there is no plan doubles it."""
 
-HORIZONS = (1.5, 6.0)
+HORIZONS = (1.1, 1.5, 6.0)
 """How many times its bound the limit is below which the stages of an outer choice are found; then there is none."""
 
 MOST_KEPT = 4_000_000

@@ -16,7 +16,7 @@ from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_chunks import ChunkWays
 from nest.milp.sum_sent import Marks, StageBytes
 from nest.milp.sum_ways import Kept, Ways, undominated
-from nest.tables import GroupedBand, GroupedTables, band_of
+from nest.tables import Ends, GroupedBand, GroupedTables, band_of
 from nest.tables.grouped import Site as Seen
 from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
@@ -25,10 +25,11 @@ from nest.units import LONGEST, NEVER, Ints
 
 
 class _Sight(NamedTuple):
-    """What a stage sees of its outer choice: the network, its microbatches, and levels that its bytes cross."""
+    """What a stage sees of its outer choice: the network, its microbatches, ends, and levels that its bytes cross."""
 
     seen: Seen
     passing: Passing
+    ends: Ends
     marks: Marks
 
 
@@ -55,9 +56,9 @@ class StageWays:
 
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
-        self._bands: dict[int, GroupedBand] = {}
+        self._bands: dict[tuple[int, Ends], GroupedBand] = {}
         self._interleaved = ChunkWays(tables, kept)
-        self._sharded: dict[tuple[int, Shares, int], _Sharded] = {}
+        self._sharded: dict[tuple[int, Ends, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
     def cuts_of(self, choice: SumChoice) -> int:
@@ -65,27 +66,33 @@ class StageWays:
         return self.tables.cuts if choice.chunks == 1 else choice.stages + 1
 
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
-        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+        """Return the stages of a choice of a load of at most ``most``, by position from the end.
+
+        Those at the ends of the pipeline are few, and come first: if there is none of them, there is none at all.
+        """
         if choice.chunks > 1:
             return self._interleaved.positions(choice, most)
-        band = self._band(max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum())))))
+        tables, depth = self.tables, max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
         sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
         options = self.tables.options(choice.replicas, choice.stages)
-        known, marks = dict[_Sight, Ways](), self.bytes.marks(choice)
-        found = []
-        for position in range(1, choice.stages + 1):
-            passing = self.tables.passing(choice.replicas, position, choice.stages, choice.schedule)
-            key = _Sight(sites[-position], passing, marks[-position])
+        known, marks, found = dict[_Sight, Ways](), self.bytes.marks(choice), dict[int, Ways]()
+        none = Ways.together([], len(self.bytes.most))
+        for position in sorted(range(1, choice.stages + 1), key=lambda at: 1 < at < choice.stages):
+            passing = tables.passing(choice.replicas, position, choice.stages, choice.schedule)
+            band = self._band(depth, tables.held_ends(position, choice.stages))
+            key = _Sight(sites[-position], passing, band.at, marks[-position])
             if key not in known:
                 known[key] = self._ways(band, key, options, most)
-            found.append(self._placed(choice, position, known[key]))
-        return found
+            found[position] = self._placed(choice, position, known[key])
+            if not len(found[position].first):
+                return [none] * choice.stages
+        return [found[position] for position in range(1, choice.stages + 1)]
 
-    def _band(self, depth: int) -> GroupedBand:
+    def _band(self, depth: int, ends: Ends) -> GroupedBand:
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
-        if rounded not in self._bands:
-            self._bands[rounded] = band_of(self.tables, rounded)
-        return self._bands[rounded]
+        if (rounded, ends) not in self._bands:
+            self._bands[rounded, ends] = band_of(self.tables, rounded, ends)
+        return self._bands[rounded, ends]
 
     def _placed(self, choice: SumChoice, position: int, ways: Ways) -> Ways:
         """Return the stages that a position and side constraints leave: the first and the last have an end each."""
@@ -109,11 +116,12 @@ class StageWays:
         """Return the stages that fit their memory (C11) in one place, whichever layers they have."""
         seen, plain, parts = sight.seen, band.work + band.hops(sight.seen.pairs), list[Ways]()
         for at, option in enumerate(options):
+            may = band.least_need(option, sight.passing) & (plain <= most)
+            if not may.any():  # which is seen before anything is known of exchanges
+                continue
             sharded = self._of(band, seen, option)
             own = plain + sharded.own
-            may = band.valid & (own <= most)
-            if not may.any():
-                continue
+            may &= own <= most
             sent = self.bytes.sent(band, seen, option, sight.marks)
             for added, kind, count in self._repeats(band, sharded.way, sight.passing, may):
                 chosen = np.nonzero(may & (added < NEVER) & (own + added <= most))
@@ -121,7 +129,7 @@ class StageWays:
                 columns = own + added, sharded.waits, np.full_like(own, at), kind, count
                 rows = self.bytes.rows(band, sent, chosen, (seen, option, kind, count))
                 parts.append(Ways._make([first, end, *(each[chosen] for each in columns), rows]))
-        found = Ways.together(parts)
+        found = Ways.together(parts, len(self.bytes.most))
         return undominated(found, self.tables.cuts) if self.kept == "fastest" else found
 
     def _repeats(
@@ -148,7 +156,7 @@ class StageWays:
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)
-        key = band.depth, shares, option.zero
+        key = band.depth, band.at, shares, option.zero
         if key not in self._sharded:
             way = band.way(option, shares)
             self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))

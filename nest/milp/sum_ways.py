@@ -42,10 +42,10 @@ class Ways(NamedTuple):
         return Ways(*(column[chosen] for column in self))
 
     @classmethod
-    def together(cls, parts: list[Ways]) -> Ways:
-        """Return the stages of all parts."""
-        none = np.zeros((0, 0), dtype=np.int64)
-        every = parts or [cls._make([*[none.ravel()] * (len(cls._fields) - 1), none])]
+    def together(cls, parts: list[Ways], columns: int = 0) -> Ways:
+        """Return the stages of all parts; with so many columns of bytes where there is none."""
+        none = np.zeros((0, columns), dtype=np.int64)
+        every = parts or [cls._make([*[none[:, :0].ravel()] * (len(cls._fields) - 1), none])]
         return cls._make(np.concatenate(columns) for columns in zip(*every, strict=True))
 
 

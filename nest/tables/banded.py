@@ -85,6 +85,7 @@ class GroupedBand:
         self._kept = self.sums(tables.activations)
         self._hops: dict[tuple[Pair, ...], Ints] = {}
         self._states: dict[tuple[Ranks, int], tuple[Ints, Ints]] = {}
+        self._tied_sums: dict[tuple[int, ...], Ints] = {}
         self._repeats: dict[tuple[int, int, bool, bool], Fewest] = {}
         self._most: dict[tuple[int, bool, bool], Ints] = {}
 
@@ -180,7 +181,9 @@ class GroupedBand:
 
     def ends(self, levels: tuple[int, ...]) -> Ints:
         """Ticks of each stage to sum the gradients of its copies of a table."""
-        return self.tables.summed_ends(levels, self.tied)
+        if levels not in self._tied_sums:
+            self._tied_sums[levels] = self.tables.summed_ends(levels, self.tied)
+        return self._tied_sums[levels]
 
     def spread_out(self, values: Ints) -> Ints:
         """Return values of pairs of `loads_of_weights` as values of stages."""

@@ -278,7 +278,7 @@ class GroupedTables:
         ends = tuple(sorted(set(cluster.spans(starts[0], starts[-1]).tolist()))) if self.tied.any() else ()
         held = (Holders(place, stride, replicas, line) for place in places.tolist())
         blocks = line.devices(first[:, None] + stride * np.arange(replicas if cluster.classes else 1, dtype=np.int64))
-        classes = (cluster.classes_in(each, self.width) for each in blocks)
+        classes = cluster.classes_of(blocks, self.width)
         return tuple(Site(seen, each, ends, on) for seen, each, on in zip(pairs, held, classes, strict=True))
 
     def placings(self, stages: int, replicas: int, arrangement: Arrangement) -> tuple[Placing, ...]:
