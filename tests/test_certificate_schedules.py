@@ -33,6 +33,7 @@ from nest.presets import DEFAULT, ScheduleName
 from nest.problem import Choices, Problem
 from nest.solve import solve
 from nest.tables import Tables
+from nest.tables.repeated import Passing
 
 GPIPE: frozenset[ScheduleName] = frozenset({"gpipe"})
 EITHER: frozenset[ScheduleName] = frozenset({"1f1b", "gpipe"})
@@ -99,9 +100,9 @@ def test_first_arguments_are_admissible_under_gpipe() -> None:
 def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that counts what is in flight otherwise has plans that the judge does not let stand, or misses some."""
     if fault == "too few in flight":
-        monkeypatch.setattr(SumStages, "_flying", lambda self, at: min(at, _microbatches(self)))
+        monkeypatch.setattr(SumStages, "_passing", lambda self, at: Passing(min(at, _microbatches(self))))
     else:
-        monkeypatch.setattr(SumStages, "_flying", lambda self, _: _microbatches(self) + 1)
+        monkeypatch.setattr(SumStages, "_passing", lambda self, _: Passing(_microbatches(self) + 1))
     with pytest.raises(AssertionError):
         _confirm_all()
 

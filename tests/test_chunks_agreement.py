@@ -38,13 +38,14 @@ from nest.dp.interleaved import InterleavedBounds, InterleavedSearch
 from nest.dp.sum_outer import SumChoice, sum_choices, sum_ranges
 from nest.dp.watch import Watch
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.evaluate import evaluate, pipeline_of
+from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.execute import Asked, prepare
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.pipeline import Pipeline, StageTimes, flights, simulate
 from nest.presets import DEFAULT, ScheduleName
 from nest.problem import Problem
+from nest.report.figures import PricedPlan
 from nest.report.space import plans_of
 from nest.result import Status
 from nest.solve import solve
@@ -304,6 +305,9 @@ def test_reports_and_files(tmp_path: Path) -> None:
         read = read_problem(tmp_path / "problem.toml")
         assert (read.choices.schedules, read.choices.chunks) == (ALONE, problem.choices.chunks)
         verdict = evaluate(problem, plan)
+        priced = PricedPlan.of(problem, plan, verdict)
+        assert priced is not None
+        assert priced.sync_s == priced.seconds(sync_of(problem, verdict))
         loads = [parts.total for parts in load_parts(problem, plan, verdict)]
         assert loads == [stage.load for stage in verdict.stages]
         memory = [sum(parts.as_dict().values()) for parts in memory_parts(problem, plan, verdict)]

@@ -9,6 +9,7 @@ from random_problems import show_plan, show_problem
 from random_uneven import SMALL, Size, random_plan, random_problem
 from seeds import seeds
 
+from nest.certificate import check as certify
 from nest.evaluate import evaluate
 from nest.problem import Problem
 from nest.result import Result, Status
@@ -41,6 +42,7 @@ def check(problem: Problem) -> Result:
     assert verdict.legal, f"{verdict.violations}{shown}"
     assert rival.legal, f"{rival.violations}{shown}"
     assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
+    assert certify(problem, result.objective_ticks or 0).holds, shown
     assert best.objective is not None
     slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
     assert abs((result.objective_ticks or 0) - best.objective) <= slack, shown

@@ -4,7 +4,8 @@ It shares no code with the solvers. Arguments on whole outer choices come first 
 at in families of plans (`family`): whether the first layer can be reached with stages (`stages`) that keep to the load
 and the synchronisation that the value leaves, first at the nearest levels, then in their places (`closure`). Under the
 objective `sum` that is what modules named ``sum_...`` do: with boxes of plans (`sum_boxes`), and of interleaved
-pipelines, which have one cut, stage by stage (`sum_chunks`).
+pipelines, which have one cut, stage by stage (`sum_chunks`); where stages have widths of their own, the paths are those
+of `sum_widths`.
 """
 
 from nest.certificate.check import check

@@ -33,14 +33,11 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     LimitReached
         If a model branches so much that its cuts are too many.
     OutOfScope
-        If stages may have widths of their own, or if schedules are played.
+        If schedules are played. If stages may have widths of their own, and a side constraint is one for stages of one.
     """
     if problem.preset.objective == "simulated":
         what = f"{problem.preset.name!r} plays schedules, which the checker does not"
         raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
-    for name in problem.choices.uneven:
-        what = "the checker covers stages of one width"
-        raise OutOfScope(f"choices.{name}", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
         if tables.grouped_prices:

@@ -25,7 +25,7 @@ are finitely many: so the steps come to an end, with a plan below ``V``, or with
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,52 @@ class Path(NamedTuple):
     ways: list[int]
 
 
+class Summed(Protocol):
+    """Stages that hold all layers: sum and largest of their loads, and their largest synchronisation."""
+
+    @property
+    def loads(self) -> int:
+        """Sum of the loads."""
+
+    @property
+    def slowest(self) -> int:
+        """Largest load."""
+
+    @property
+    def sync(self) -> int:
+        """Largest synchronisation."""
+
+
+Found = TypeVar("Found", bound=Summed)
+
+
+def below(path_of: Callable[[Box], Found | None], cap: int, value: int, further: int) -> Found | None:
+    """Return the path of a plan below a value whose loads are at most a cap, None if there is none.
+
+    Parameters
+    ----------
+    path_of
+        Returns the path of the least sum of loads of a box, None if there is none below the value.
+    further
+        How often the largest load counts besides.
+    """
+    boxes = [Box(cap, NEVER, 0)]
+    while boxes:
+        box = boxes.pop()
+        path = path_of(box)
+        if path is None:
+            continue
+        left = value - 1 - path.loads - box.floor
+        if left < further * path.slowest:
+            boxes += [box._replace(load=left // further)] if further and left >= 0 else []
+            continue
+        at = value - path.loads - further * path.slowest
+        if path.sync < at:
+            return path
+        boxes += [box._replace(sync=at - 1), box._replace(floor=at)]
+    return None
+
+
 class Boxes:
     """The plans of an outer choice.
 
@@ -76,21 +122,8 @@ class Boxes:
 
     def better(self) -> Plan | None:
         """Return a plan below the value, None if there is none."""
-        boxes = [Box(self.choice.cap, NEVER, 0)]
-        while boxes:
-            box = boxes.pop()
-            path = self.path(box)
-            if path is None:
-                continue
-            left = self.value - 1 - path.loads - box.floor
-            if left < self.choice.further * path.slowest:
-                boxes += [box._replace(load=left // self.choice.further)] if self.choice.further and left >= 0 else []
-                continue
-            at = self.value - path.loads - self.choice.further * path.slowest
-            if path.sync < at:
-                return self.stages.plan(path.stages, path.ways)
-            boxes += [box._replace(sync=at - 1), box._replace(floor=at)]
-        return None
+        path = below(self.path, self.choice.cap, self.value, self.choice.further)
+        return None if path is None else self.stages.plan(path.stages, path.ways)
 
     def path(self, box: Box) -> Path | None:
         """Return the path of the least sum of loads within the caps of a box; None if there is none below the value.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from nest.certificate.choices import Undecided
+import numpy as np
+
+from nest.certificate.choices import Undecided, allowed
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import (
     Counts,
@@ -20,12 +22,14 @@ from nest.certificate.sum_choices import (
 )
 from nest.certificate.sum_chunks import Chunked, Cut, chunked, fast_enough, standing
 from nest.certificate.sum_stages import SumStages, standings
+from nest.certificate.sum_widths import Layout, Pipelines, Stages, layouts, least_load
 from nest.certificate.verdict import Closed, Verdict
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.presets import ScheduleName
 from nest.problem import Variant
-from nest.tables import GroupedBand, GroupedTables, Tables, band_of
+from nest.tables import GroupedBand, GroupedTables, Tables, UnevenTables, band_of
+from nest.units import LONGEST
 
 
 def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
@@ -38,13 +42,16 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         stages together: what is proven without it holds with it, but not the reverse.
     """
     claim, schedule = _Claim(tables, verdict, deadline), schedule_of(tables.problem)
-    pipelines = _chunked(tables)
-    verdict.choices = sum(map(len, pipelines.values()))
+    pipelines, uneven = _chunked(tables), [(each, list(layouts(each))) for each in tables.uneven]
+    verdict.choices = sum(map(len, pipelines.values())) + sum(len(found) for _, found in uneven)
     if schedule is not None:
         claim.settle_runs(schedule)
     for variant, choices in pipelines.items():
         if choices and verdict.better is None:
             claim.settle_chunks(variant, choices)
+    for each, found in uneven:
+        if verdict.better is None:
+            claim.settle_widths(each, found)
     if claim.tied and verdict.better is None:
         raise Undecided
 
@@ -53,6 +60,14 @@ def _chunked(tables: Tables) -> dict[Variant, list[Chunked]]:
     """Return the outer choices that are interleaved, by variant."""
     allowed = "interleaved" in tables.problem.choices.schedules
     return {variant: list(chunked(tables, variant)) for variant in tables.fitting} if allowed else {}
+
+
+def _alike(tables: UnevenTables, layout: Layout) -> list[list[int]]:
+    """Return the numbers of stages (C5), apart where stages may shard otherwise."""
+    found: dict[object, list[int]] = {}
+    for count in allowed(tables.problem.choices.stages, min(tables.layers, layout.each // min(tables.widths))):
+        found.setdefault(tables.options(layout.replicas, count), []).append(count)
+    return list(found.values())
 
 
 @dataclass
@@ -150,6 +165,25 @@ class _Claim:
             if plan is not None:
                 return plan
         return None
+
+    def settle_widths(self, tables: UnevenTables, choices: list[Layout]) -> None:
+        """Settle the outer choices whose stages have widths of their own, until a plan takes less than the value."""
+        verdict, total = self.verdict, int(np.minimum.reduce([form.work for form in tables.forms]).sum())
+        stages = Stages(tables, self.watch)
+        for layout in choices:
+            self.watch()
+            left, least = verdict.value - 1 - total, least_load(tables, layout)
+            cap = min(left // layout.further if layout.further else LONGEST - 1, LONGEST - 1)
+            if left < 0 or least > cap:
+                verdict.by_mean += 1
+                continue
+            for counts in _alike(tables, layout):
+                plan = Pipelines(stages, layout, counts, verdict.value).better(cap)
+                if plan is not None and self.refutes(plan):
+                    verdict.better = plan
+                    return
+            whole = tables.shapes[0].whole
+            verdict.closed.append(Closed(whole, 0, layout.replicas, layout.arrangement, apart=layout.apart))
 
     def refutes(self, plan: Plan) -> bool:
         """Whether the judge lets a plan stand that takes less by the tables: it may break what ties stages together."""

@@ -20,13 +20,18 @@ class Outcome(StrEnum):
 
 
 class Closed(NamedTuple):
-    """An outer choice that was ruled out by closing states; with arrangement and chunks where they are part of it."""
+    """An outer choice that was ruled out by closing states; with arrangement and chunks where they are part of it.
+
+    Where stages have widths of their own it is of all numbers of them, 0, of one distance of replicas or groups, and of
+    the forms of which the first is of this variant.
+    """
 
     variant: Variant
     stages: int
     replicas: int
     arrangement: Arrangement | None = None
     chunks: int = 1
+    apart: int = 0
 
 
 @dataclass(slots=True)

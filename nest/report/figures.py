@@ -14,7 +14,7 @@ from nest.breakdown import (
     load_parts,
     memory_parts,
 )
-from nest.cost.schedule import rounds
+from nest.cost.schedule import rounds, summed
 from nest.evaluate import Evaluation, crossing, evaluate, sync_of
 from nest.plan import Plan
 from nest.problem import Problem
@@ -84,7 +84,10 @@ class PricedPlan:
 
     @property
     def once_s(self) -> float:
-        """Loads of all stages, where each counts once; where the schedule is played, what the slowest stage waits."""
+        """What the first microbatch takes: loads of all stages, interleaved the largest and of the others one chunk.
+
+        Where the schedule is played, what the slowest stage waits.
+        """
         return self.seconds(self._once)
 
     @property
@@ -176,8 +179,9 @@ class PricedPlan:
     def _once(self) -> int:
         if self.problem.preset.objective == "simulated":
             return self.objective_ticks - sync_of(self.problem, self.evaluation) - self._load * self.rounds
-        loads = (stage.load for stage in self.evaluation.stages)
-        return sum(loads) if self.problem.preset.objective == "sum" else 0
+        if self.problem.preset.objective != "sum":
+            return 0
+        return summed(sum(stage.load for stage in self.evaluation.stages), self._load, 1, 0, self.plan.chunks)
 
     @property
     def _load(self) -> int:
