@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import oracle_chunks as chunks
 import oracle_default as oracle
@@ -18,6 +19,7 @@ from seeds import seeds
 
 from nest.breakdown import load_parts, memory_parts
 from nest.certificate import check as certify
+from nest.cluster import Cluster, Level
 from nest.constraints import (
     AllowedDegrees,
     Constraint,
@@ -44,9 +46,11 @@ from nest.files import apply_settings, read_plan, read_problem, write_plan, writ
 from nest.graph import Edge, Layer, LayerGraph
 from nest.pipeline import Pipeline, StageTimes, flights, simulate
 from nest.presets import DEFAULT, ScheduleName
-from nest.problem import Problem
+from nest.problem import Problem, Training, Variant
 from nest.report.figures import PricedPlan
+from nest.report.layout import Screen
 from nest.report.space import plans_of
+from nest.report.terminal import solution_text, terms_text
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
@@ -244,6 +248,51 @@ def test_choices_that_do_not_go_together(changed: dict[str, frozenset[int]], mes
     """Chunks without interleaving, and interleaving without chunks."""
     with pytest.raises(InvalidProblem, match=message):
         chunked_problem(1).with_choices(**changed)
+
+
+@pytest.mark.parametrize(
+    ("layers", "microbatches", "changed", "message"),
+    [
+        (7, 4, {}, "no two or more stages of two or more chunks that are allowed divide 7 layers"),
+        (8, 4, {"stages": frozenset({3})}, "that are allowed divide 8 layers"),
+        (8, 4, {"chunks": frozenset({3})}, "that are allowed divide 8 layers"),
+        (8, 3, {"stages": frozenset({2})}, None),
+        (
+            8,
+            3,
+            {"stages": frozenset({4}), "chunks": frozenset({2})},
+            "a multiple of their stages of the 3 microbatches",
+        ),
+    ],
+)
+def test_why_there_is_none(layers: int, microbatches: int, changed: dict[str, Any], message: str | None) -> None:
+    """What does not divide is said, and not taken for a lack of memory."""
+    level = Level(8, 1e9, 1e-6)
+    graph = LayerGraph(
+        tuple(Layer(at, 1.0, 2.0, 1, 1) for at in range(layers)), tuple(Edge(at, at + 1, 1) for at in range(layers - 1))
+    )
+    training = Training(microbatches)
+    problem = Problem("", {Variant(1): graph}, Cluster(8, 10**9, (level,)), training, preset=DEFAULT)
+    result = solve(problem.with_choices(schedules=ALONE, **changed))
+    assert (result.reason is None) == (message is None)
+    assert message is None or message in (result.reason or "")
+
+
+def test_terms_of_an_iteration_add_up() -> None:
+    """A stage fills with one chunk: what is said of loads and of synchronisation makes the objective."""
+    shown = 0
+    for problem in map(chunked_problem, range(40)):
+        plan = solve(problem).plan
+        if plan is not None:
+            priced = PricedPlan.of(problem, plan, evaluate(problem, plan))
+            assert priced is not None
+            sync = max(stage.sync for stage in priced.evaluation.stages)
+            assert priced.sync_s == priced.seconds(sync)
+            said = solution_text(problem, solve(problem), Screen(200))
+            assert f"of {plan.chunks} chunks" in said
+            assert terms_text(priced) in said
+            shown += 1
+    assert shown >= 10
 
 
 @pytest.mark.parametrize("fault", ["none", "schedule", "number", "microbatches", "parts", "order"])

@@ -212,7 +212,7 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     summary.add("Limit", _limit(priced))
     summary.add("MFU", _throughput(priced))
     stages, replicas = counted(len(plan.stages), "stage"), counted(plan.replicas, "replica")
-    summary.add("Plan", f"{plan_widths(plan)}, {stages}, {replicas}")
+    summary.add("Plan", f"{plan_widths(plan)}, {stages}{_chunks(plan)}, {replicas}")
     summary.add("Plan", "; ".join(alike(priced).values()))
     summary.add("Devices", _devices(priced))
     summary.add("Devices", line_text(priced))
@@ -222,6 +222,13 @@ def plan_parts(priced: PricedPlan | None, summary: Summary, shown: Shown = NOTHI
     summary.add("Memory", f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)}), on stage {at}")
     summary.add("Binds", _binding(priced))
     return [*_tables(priced, shown), ""]
+
+
+def _chunks(plan: Plan) -> str:
+    """Say what chunks stages have, or by which schedule other than 1F1B they work."""
+    if plan.chunks > 1:
+        return f" of {counted(plan.chunks, 'chunk')}"
+    return "" if plan.schedule == "1f1b" else f" under {plan.schedule}"
 
 
 def _tables(priced: PricedPlan, shown: Shown) -> Iterator[RenderableType]:

@@ -368,6 +368,8 @@ class GroupedTables:
 
     def _slowest(self, kind: CollectiveKind, groups: tuple[Spread, ...], sizes: Floats, factor: float) -> Ints:
         """Return the ticks that the slowest of some groups takes to exchange so many bytes."""
+        if not sizes.any():  # as of experts where there are none
+            return np.zeros(sizes.shape, dtype=np.int64)
         seconds = [self.exchanges.seconds(kind, group, sizes) for group in groups]
         slowest = seconds[0] if len(seconds) == 1 else np.maximum.reduce(seconds)
         return self.scale.time.ticks_array(slowest * factor)
