@@ -270,21 +270,31 @@ def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: 
     return Plan(widest, shape.replicas, shape.stride, tuple(stages), arrangement=shape.arrangement)
 
 
-def price(problem: Problem, plan: Plan, rounding: oracle.Rounding) -> tuple[int, list[oracle.Figures]]:
-    """Price a plan where it stands."""
+def shape_of(plan: Plan) -> Shape:
+    """Return a plan but for its layers, where all devices are on its line."""
     pieces, blocks = list[Piece](), list[tuple[int, ...]]()
     for stage in plan.stages:
-        tensor = plan.variant.tensor if stage.tensor is None else stage.tensor
-        whole = replace(plan.variant, tensor=tensor, sequence=plan.variant.sequence and tensor > 1)
+        whole, own = plan.variant, stage.tensor
+        if own is not None:
+            whole = replace(whole, tensor=own, sequence=whole.sequence and own > 1)
         inside = stage.sharding.degree if stage.sharding.kind == "stage" else 1
         pieces.append(Piece(whole, inside, stage.sharding.splits_batch))
         stride = stage.devices if plan.arrangement == "stage-major" else plan.replica_stride
         blocks.append(tuple(stage.first_device + replica * stride for replica in range(plan.replicas)))
-    shape = Shape(tuple(pieces), plan.replicas, plan.arrangement, tuple(blocks), plan.replica_stride)
+    return Shape(tuple(pieces), plan.replicas, plan.arrangement, tuple(blocks), plan.replica_stride)
+
+
+def inner_of(plan: Plan, at: int, piece: Piece) -> oracle.Inner:
+    """Return what a stage of a plan chooses."""
+    inner = oracle.inner_of(replace(plan, variant=piece.variant), plan.stages[at])
+    return replace(inner, group=1) if piece.inside > 1 else inner
+
+
+def price(problem: Problem, plan: Plan, rounding: oracle.Rounding) -> tuple[int, list[oracle.Figures]]:
+    """Price a plan where it stands."""
+    shape = shape_of(plan)
     costs, figures, first = Costs(problem, shape, rounding), list[oracle.Figures](), 0
-    for at, (stage, piece) in enumerate(zip(plan.stages, pieces, strict=True)):
-        inner = oracle.inner_of(replace(plan, variant=piece.variant), stage)
-        inner = replace(inner, group=1) if piece.inside > 1 else inner
-        figures.append(costs.stage(at, first, first + len(stage.layers), inner))
+    for at, (stage, piece) in enumerate(zip(plan.stages, shape.pieces, strict=True)):
+        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, at, piece)))
         first += len(stage.layers)
     return costs.objective(figures), figures

@@ -44,6 +44,8 @@ def _drawn(rng: random.Random, size: Size, name: str) -> Problem:
     if rng.random() < 0.4:  # few microbatches make few replicas
         few = rng.choice([1, 2, 4, 8])
         training = replace(training, microbatches=0, global_batch=few)
+    aside = random.Random(f"training of {name}")
+    training = replace(training, whole_experts=aside.random() < 0.3, buffers_boundaries=aside.random() < 0.3)
     return Problem(name, graphs, cluster, training, _choices(rng, graphs, cluster), DEFAULT)
 
 
@@ -96,7 +98,7 @@ def random_plan(seed: int, problem: Problem) -> Plan | None:
 
 def _variants(rng: random.Random, cluster: Cluster) -> list[Variant]:
     while True:
-        widths = rng.choice([(1,), (1,), (1,), (1, 2), (2,), (1, 3)])
+        widths = rng.choice([(1,), (1,), (1, 2), (1, 2), (2,), (1, 3)])
         sizes = rng.choice([(1,), (1, 2), (1, 2), (2, 4), (1, 3), (1, 2, 4), (2, 3, 6)])
         rest = rng.choice([1, 1, 1, 2]), rng.choice([1, 1, 1, 2]), rng.random() < 0.4
         pairs = product(widths, sizes)
@@ -120,7 +122,7 @@ def _choices(rng: random.Random, graphs: dict[Variant, LayerGraph], cluster: Clu
         zero=rng.choice([*random_default.ZERO_SETS, *map(frozenset, ({0, 1}, {0, 2}, {0, 3}, {0, 3}))]),
         zero_degree=rng.choice([None, None, None, None, frozenset({2, 3}), frozenset({2})]),
         stage_recompute=random_default._kinds(rng, graphs),
-        stage_tensor=frozenset(widths) if rng.random() < 0.3 else None,
+        stage_tensor=frozenset(widths) if rng.random() < 0.6 else None,
         shard_inside=rng.choice(list(map(frozenset, ({1, 2}, {1, 2}, {1, 2, 4}, {2}, {1, 3}, {1, 2, 3}, {2, 4})))),
         splits_batch=rng.choice([False, True, True, None]),
     )

@@ -11,6 +11,8 @@ import numpy as np
 import oracle_crossing
 import oracle_default as oracle
 import pytest
+import random_inside
+import random_uneven
 from oracle_groups import Group
 from random_branches import BRANCHED, cuttings, orders, random_branched, reordered
 from random_default import SMALL, Size, random_plan, random_problem
@@ -94,6 +96,18 @@ def test_judge(seed: int) -> None:
             continue
         found, (wanted, doubtful) = crossing(problem, plan), oracle_crossing.crossing(problem, plan)
         assert found == wanted or doubtful, f"{show_problem(problem)}\n{show_plan(plan)}"
+
+
+@pytest.mark.parametrize("seed", seeds(60, 300))
+def test_reference_of_own_widths(seed: int) -> None:
+    """The same of plans whose stages have tensor widths of their own, or are sharded inside."""
+    drawn = random_inside if seed % 2 else random_uneven
+    problem = drawn.random_problem(seed, random_uneven.Size(layers=4, devices=12))
+    for again in range(seed, seed + 4):
+        plan = drawn.random_plan(again, problem)
+        if plan is not None and _counted(problem, plan):
+            found, (wanted, doubtful) = crossing(problem, plan), oracle_crossing.crossing(problem, plan)
+            assert found == wanted or doubtful, f"{show_problem(problem)}\n{show_plan(plan)}"
 
 
 def _counted(problem: Problem, plan: Plan) -> bool:
