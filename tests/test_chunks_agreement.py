@@ -209,6 +209,13 @@ def test_flights(seed: int) -> None:
         assert max(sum(map(int.__mul__, each.kept, sizes)) for each in kept) == most
 
 
+def test_every_moment_counts_beside_buffers() -> None:
+    """What is in buffers while little is kept may be more than what is kept: those moments are looked at, too."""
+    most, every = (flights(Schedule("interleaved", 2), 2, 0, 8, every=each) for each in (False, True))
+    assert set(most) < set(every)
+    assert min(sum(each.kept) for each in every) == 1
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_objective_of_equal_stages_is_played(seed: int) -> None:
     """For equal stages the objective is what the schedule takes: full work, and a bubble of one chunk."""

@@ -392,7 +392,7 @@ class GroupedStage:
             - whole[each.chunk]
             + peaks[each.chunk]
             + sum((microbatches - kept) * size for kept, size in zip(each.kept, received, strict=True))
-            for each in flights(schedule, stages, self.at, microbatches)
+            for each in flights(schedule, stages, self.at, microbatches, every=any(received))
         )
         overhead = walk.quanta(walk.problem.training.overhead_bytes) + microbatches * stays
         stepping = max(walk.copies.stepped * self._stepped_on + microbatches * sum(received) - passing, 0)

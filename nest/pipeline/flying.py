@@ -28,10 +28,10 @@ class Flight(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def flights(schedule: Schedule, stages: int, at: int, microbatches: int) -> tuple[Flight, ...]:
-    """Return the moments at which a stage keeps the most, whatever its chunks keep of a microbatch.
+def flights(schedule: Schedule, stages: int, at: int, microbatches: int, *, every: bool = False) -> tuple[Flight, ...]:
+    """Return the moments at which a stage keeps the most, whatever its chunks keep of a microbatch, or every moment.
 
-    Under interleaved 1F1B the passes of ``S`` microbatches through all chunks repeat: those of four times as many show
+    Every moment counts where buffers hold what the stage keeps nothing of, which may be more. Under interleaved 1F1B the passes of ``S`` microbatches through all chunks repeat: those of four times as many show
     all that occurs.
     """
     if schedule.chunks == 1:
@@ -44,6 +44,8 @@ def flights(schedule: Schedule, stages: int, at: int, microbatches: int) -> tupl
         else:
             found[Flight(chunk, tuple(kept))] = None
             kept[chunk] -= 1
+    if every:
+        return tuple(found)
     return tuple(
         each for chunk in range(schedule.chunks) for each in _most([one for one in found if one.chunk == chunk])
     )

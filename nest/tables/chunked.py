@@ -70,7 +70,7 @@ class ChunkedBand(GroupedBand):
         self.counts = (self.end - self.first).sum(axis=0)
         schedule = Schedule("interleaved", len(self.first))
         self.flights: list[tuple[Flight, ...]] = [
-            flights(schedule, self.stages, at, self.microbatches) for at in range(self.stages)
+            flights(schedule, self.stages, at, self.microbatches, every=self._all.buffered) for at in range(self.stages)
         ]
 
     def sums(self, values: Ints) -> Ints:
