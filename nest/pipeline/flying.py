@@ -31,8 +31,8 @@ class Flight(NamedTuple):
 def flights(schedule: Schedule, stages: int, at: int, microbatches: int, *, every: bool = False) -> tuple[Flight, ...]:
     """Return the moments at which a stage keeps the most, whatever its chunks keep of a microbatch, or every moment.
 
-    Every moment counts where buffers hold what the stage keeps nothing of, which may be more. Under interleaved 1F1B the
-    passes of ``S`` microbatches through all chunks repeat: those of four times as many show all that occurs.
+    Every moment counts where buffers hold what the stage keeps nothing of, which may be more. Under interleaved 1F1B
+    the passes of ``S`` microbatches through all chunks repeat: those of four times as many show all that occurs.
     """
     if schedule.chunks == 1:
         return (Flight(0, (in_flight(schedule, stages, at, microbatches),)),)
