@@ -188,10 +188,16 @@ def all_again(problem: Problem) -> Problem:
     A stage that may recompute chooses for how many of its layers; so the layers themselves are those that do.
     """
     graphs = {
-        variant: replace(graph, layers=tuple(_again(layer) for layer in graph.layers))
+        variant: replace(
+            graph, layers=_all(graph.layers), others=tuple((name, _all(layers)) for name, layers in graph.others)
+        )
         for variant, graph in problem.graphs.items()
     }
     return replace(problem, graphs=graphs)
+
+
+def _all(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    return tuple(_again(layer) for layer in layers)
 
 
 def _again(layer: Layer) -> Layer:
@@ -220,7 +226,8 @@ def line(row: Row) -> str:
     if row.restricted_s is None:
         return f"{row.name}: restricted: {row.restricted_plan}; free {ours}"
     flags = f"recompute {row.flag}" + (", ZeRO forced" if row.forced else "")
-    return f"{row.name}: restricted {row.restricted_s:.5g} s ({row.restricted_plan}; {flags}), free {ours}"
+    ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in row.ratios.items())
+    return f"{row.name}: restricted {row.restricted_s:.5g} s ({row.restricted_plan}; {flags}), free {ours}; {ratios}"
 
 
 def show(rows: list[Row]) -> None:

@@ -12,8 +12,8 @@ from nest.evaluate import evaluate
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
 from nest.plan import over_replicas
-from nest.problem import Problem
-from nest.runs import Run, problem_of
+from nest.problem import Choices, Problem
+from nest.runs import Run, problem_of, read_run
 from nest.solve import solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -67,6 +67,15 @@ def test_all_again_is_every_layer_recomputing(problem: Problem) -> None:
     assert [stage.memory for stage in there.stages] == [stage.memory for stage in here.stages]
     times = [each.scale.time.seconds(each.objective_ticks or 0) for each in (there, here)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
+
+
+def test_all_again_is_so_on_every_class() -> None:
+    """Where devices are of several classes, the layers of each of them recompute."""
+    few = Choices(tensor=frozenset({8}), context=frozenset({1}), microbatch=frozenset({1}))
+    mixed = replace(read_run(freed_choices.INSTANCES / "llama3-70b_a100-h100_512.toml"), choices=few)
+    for graph in freed_choices.all_again(problem_of(mixed).problem).graphs.values():
+        assert graph.others
+        assert not any(layer.recomputed for layers in (graph.layers, *dict(graph.others).values()) for layer in layers)
 
 
 def test_freed_choices_gain(run: Run) -> None:
