@@ -219,9 +219,12 @@ def require(provers: Sequence[str], problem: Problem | None = None) -> None:
             raise InvalidProblem("--with", f"{name!r} is no prover", f"choose from {', '.join(PROVERS)}")
         if name in MODELS:
             _model_solver(name)
-        if name in MODELS and problem is not None and not _covers(problem):
-            what = f"prover {name!r} does not cover preset {problem.preset.name!r}"
-            raise InvalidProblem("--with", what, "use checker")
+        if name in MODELS and problem is not None:
+            try:
+                require_scope(problem)
+            except OutOfScope as fault:
+                what = f"prover {name!r} does not cover the problem: {fault.where}: {fault.problem}"
+                raise InvalidProblem("--with", what, "use checker") from None
 
 
 def _covers(problem: Problem) -> bool:

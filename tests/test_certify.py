@@ -199,6 +199,19 @@ def test_prover_that_is_not_installed(
     assert f"prover '{name}' is not available" in complaint(capsys)
 
 
+@pytest.mark.parametrize(
+    ("setting", "preset", "said"),
+    [("shard_inside=2", "default", "choices.shard_inside: "), ("zero=any", "simulated", "preset: ")],
+)
+def test_prover_that_does_not_cover_the_problem(
+    setting: str, preset: str, said: str, problem_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what of the problem it does not cover, not the preset alone."""
+    arguments = ["certify", str(problem_path), "--preset", preset, "--set", setting, "--with", "cpsat"]
+    assert run(arguments) == 2
+    assert f"prover 'cpsat' does not cover the problem: {said}" in complaint(capsys)
+
+
 def model_that_says(monkeypatch: pytest.MonkeyPatch, **claim: object) -> None:
     """Put a solver in the place of CP-SAT that makes a certain claim."""
     answer = SimpleNamespace(solver="Model", version="1.2", parameters={"workers": 1}, **claim)

@@ -111,6 +111,24 @@ def test_choices_that_nothing_can_deliver() -> None:
     assert [relaxation.text for relaxation in found.relaxations] == ["drop stages=9"]
 
 
+def test_chunks_that_no_layers_give() -> None:
+    """What settles chunks keeps its meaning where other schedules are allowed beside: the problem stays infeasible."""
+    layers = [Layer(at, 1, 2, 100, 10, "layer") for at in range(4)]
+    graph = LayerGraph.sort(layers, [Edge(one.id, two.id, 8) for one, two in pairwise(layers)])
+    choices = Choices(schedules=frozenset({"interleaved"}), chunks=frozenset({7}))
+    cluster = Cluster(4, 10**6, (Level(4, 1e9, 1e-6),))
+    problem = Problem("chunks", {Variant(1): graph}, cluster, Training(4, "sgd"), choices, DEFAULT)
+    assert solve(problem).status is Status.INFEASIBLE
+    found = explain(problem)
+    assert found is not None
+    assert found.conflict == ("chunks=7", "schedules=interleaved")
+    assert [each.text for each in found.relaxations] == [
+        "drop chunks=7",
+        "allow schedule 1f1b (schedules=1f1b,interleaved)",
+    ]
+    assert all(solve(each.problem).status is Status.OPTIMAL for each in found.relaxations)
+
+
 def test_recomputation_helps() -> None:
     """With recomputation a stage stashes 1 byte for each further microbatch instead of 5: 25 to 28 bytes suffice."""
     found = explained(chain(28, zero=frozenset({0})))

@@ -67,6 +67,21 @@ def test_what_leaves_no_variant_is_named(arguments: tuple[str, ...], message: st
         run(*ASKED, *arguments)
 
 
+def test_stages_of_their_own_beside_typed_widths(tmp_path: Path) -> None:
+    """A typed microbatch or tensor width is the plan's: what single stages may be has figures, too, and is kept."""
+    typed, plan = (*ASKED, "--pipeline", "2", "--context", "1", "--data", "1"), tmp_path / "plan.json"
+    inside = ("--set", "shard_inside=4", "--set", "splits_batch=true", "--zero", "1", "--set", "tensor=1")
+    set_alone = document(*typed, *inside, "--set", "microbatch=32")
+    given = document(*typed, *inside, "--microbatch", "32", "--output", str(plan))
+    assert given["plan"]["stages"][0]["sharding"]["splits_batch"]
+    assert given["objective"] == pytest.approx(set_alone["objective"], rel=1e-9)
+    again = run(str(plan), "--json", command=evaluate_command)[1]
+    assert json.loads(again)["objective_ticks"] == given["objective_ticks"]
+    own = (*typed, "--set", "stage_tensor=1,2,4", "--microbatch", "8")
+    wider = document(*own, "--tensor", "4")
+    assert wider["objective"] == pytest.approx(document(*own, "--set", "tensor=4")["objective"], rel=1e-9)
+
+
 @pytest.mark.parametrize("value", ["inf", "nan"])
 def test_a_reserve_is_a_number(value: str) -> None:
     """No internal error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,6 +128,7 @@ def _asked(
 ) -> tuple[Problem, Posed | None]:
     """Return the problem, and the run that it is of, where it is of one."""
     from nest.files import read_problem
+    from nest.files.settings import with_own
     from nest.runs import problem_of
     from nest.runs.carried import changed, posed_from
 
@@ -135,7 +137,7 @@ def _asked(
         return changed(captured, preset, settings, captured.name), None
     run = typed_run(problem_path, options, preset)
     if run is not None:
-        posed: Posed | None = problem_of(run)
+        posed: Posed | None = problem_of(replace(run, choices=with_own(run.choices, settings)))
     else:
         assert problem_path is not None
         posed = posed_from(problem_path)

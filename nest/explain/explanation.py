@@ -113,14 +113,20 @@ class _Part:
 
     text: str
     without: Change
+    change: str = ""  # what takes it away, in words, where it is not dropped
 
 
 def _parts(problem: Problem) -> list[_Part]:
     """Return the choices that a problem narrows, and its side constraints, equal ones as one."""
     choices, free = problem.choices, Choices()
-    names = [spec.name for spec in fields(Choices) if spec.name not in WIDENING]
+    names = [spec.name for spec in fields(Choices) if spec.name not in WIDENING | {"schedules"}]
     narrowed = [name for name in names if getattr(choices, name) != getattr(free, name)]
     found = [_Part(f"{name}={_spell(getattr(choices, name))}", _freeing(name)) for name in narrowed]
+    if not free.schedules <= choices.schedules:  # chunks and others keep their meaning beside 1F1B
+        more = choices.schedules | free.schedules
+        spelt = f"schedules={','.join(sorted(choices.schedules))}"
+        change = f"allow schedule 1f1b (schedules={','.join(sorted(more))})"
+        found.append(_Part(spelt, lambda problem: problem.with_choices(schedules=more), change))
     distinct: list[SideConstraint] = []
     for constraint in problem.constraints:
         if constraint not in distinct:
@@ -180,7 +186,7 @@ def _relaxations(problem: Problem, questions: Questions) -> Iterator[Relaxation]
     for part in _parts(problem):
         without = part.without(problem)
         if questions.has_plan(without):
-            single.append(Relaxation("constraint", f"drop {part.text}", without))
+            single.append(Relaxation("constraint", part.change or f"drop {part.text}", without))
     yield from _more_memory(problem, questions)
     yield from _more_devices(problem, questions)
     yield from single

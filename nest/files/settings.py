@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nest.constraints import ReservedDevices
@@ -21,7 +22,7 @@ from nest.files.allowed import (
     parse_zero,
 )
 from nest.files.words import meant, show
-from nest.problem import Problem
+from nest.problem import Choices, Problem
 
 DOWN = "down"
 """What is no choice of the problem, but may be set as if it was: devices that no plan may take."""
@@ -48,6 +49,25 @@ def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
         return changed if down is None else _without(changed, down)
     except InvalidProblem as fault:
         raise InvalidProblem(f"--set {' '.join(settings)}", fault.problem, fault.remedy) from None
+
+
+OWN = ("stage_tensor", "shard_inside")
+"""Choices that let each stage be of figures of its own."""
+
+
+def with_own(choices: Choices, settings: Sequence[str]) -> Choices:
+    """Return choices with what settings let each stage have of its own, so that a run has the figures for it.
+
+    Raises
+    ------
+    InvalidProblem
+        As `apply_settings`, if a setting is none.
+    """
+    changes: dict[str, Any] = dict(map(_change, settings))
+    if all(changes.get(name) is None for name in OWN):
+        return choices
+    names = (*OWN, "splits_batch") if changes.get("shard_inside") is not None else OWN
+    return replace(choices, **{name: changes[name] for name in names if name in changes})
 
 
 def parse_price(text: str) -> float | None:
