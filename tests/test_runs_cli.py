@@ -82,6 +82,20 @@ def test_stages_of_their_own_beside_typed_widths(tmp_path: Path) -> None:
     assert wider["objective"] == pytest.approx(document(*own, "--set", "tensor=4")["objective"], rel=1e-9)
 
 
+def test_stages_of_their_own_beside_widths_of_a_run_file(tmp_path: Path) -> None:
+    """A setting is the same as a line of the file, also in the plan that is read again."""
+    own = "[choices]\nmicrobatch = [32]\nzero = [1]\nstages = [2]\ncontext = [1]\ntensor = [1]\nreplicas = [1]\n"
+    inside = "shard_inside = [4]\nsplits_batch = true\n"
+    alone, whole, plan = tmp_path / "alone.toml", tmp_path / "whole.toml", tmp_path / "plan.json"
+    alone.write_text(RUN + own)
+    whole.write_text(RUN + own + inside)
+    given = document(str(alone), "--set", "shard_inside=4", "--set", "splits_batch=true", "--output", str(plan))
+    assert given["plan"]["stages"][0]["sharding"]["splits_batch"]
+    assert given["objective_ticks"] == document(str(whole))["objective_ticks"]
+    again = run(str(plan), "--json", command=evaluate_command)[1]
+    assert json.loads(again)["objective_ticks"] == given["objective_ticks"]
+
+
 @pytest.mark.parametrize("value", ["inf", "nan"])
 def test_a_reserve_is_a_number(value: str) -> None:
     """No internal error."""

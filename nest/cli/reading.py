@@ -32,7 +32,7 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
     from nest.files import read_problem
     from nest.runs.carried import changed, posed_from
 
-    posed = posed_from(path)
+    posed = posed_from(path, settings)
     return changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
 
 

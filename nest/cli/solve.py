@@ -140,7 +140,7 @@ def _asked(
         posed: Posed | None = problem_of(replace(run, choices=with_own(run.choices, settings)))
     else:
         assert problem_path is not None
-        posed = posed_from(problem_path)
+        posed = posed_from(problem_path, settings)
     if posed is not None:
         source = str(problem_path) if problem_path else posed.problem.name
         return changed(posed.problem, preset, settings, source), posed

@@ -13,6 +13,7 @@ from nest.files import apply_settings, problem_text, read_claimed_plan, read_pro
 from nest.files.document import Document
 from nest.files.origin import Origin, digest
 from nest.files.problem_read import problem_of as problem_of_file
+from nest.files.settings import with_own
 from nest.plan import Plan
 from nest.presets import preset_named
 from nest.problem import Problem
@@ -75,10 +76,10 @@ def read_self_contained(
     claimed, plan = read_claimed_plan(path), Path(path)
     origin = _with_folder(claimed.origin, plan)
     if problem is not None:
-        found, run = _problem_of(problem)
+        found, run = _problem_of(problem, settings)
         origin = _replaced(origin, problem, found.name)
     elif origin is not None:
-        found, run = _carried(origin, plan)
+        found, run = _carried(origin, plan, settings)
     else:
         raise InvalidPlan("problem", "the plan does not say which problem it is a plan of", OVERRIDE, str(path))
     if origin is not None:
@@ -135,20 +136,24 @@ def changed(problem: Problem, preset: str | None, settings: Sequence[str], sourc
     return problem
 
 
-def posed_from(path: Path) -> Posed | None:
-    """Pose the problem of a run file, or return None if the file is none; raises `InvalidProblem`, naming the file."""
-    return _posed(read_run(path), str(path)) if is_run(path) else None
+def posed_from(path: Path, settings: Sequence[str] = ()) -> Posed | None:
+    """Pose the problem of a run file, or return None if the file is none; raises `InvalidProblem`, naming the file.
+
+    Where settings let each stage have figures of its own, the problem has them; nothing else of them is applied.
+    """
+    return _posed(read_run(path), settings, str(path)) if is_run(path) else None
 
 
-def _posed(run: Run, source: str) -> Posed:
+def _posed(run: Run, settings: Sequence[str], source: str) -> Posed:
+    run = replace(run, choices=with_own(run.choices, settings))
     try:
         return problem_of(run)
     except InvalidProblem as error:
         raise error.at(source) from None
 
 
-def _problem_of(path: Path) -> tuple[Problem, Run | None]:
-    posed = posed_from(path)
+def _problem_of(path: Path, settings: Sequence[str]) -> tuple[Problem, Run | None]:
+    posed = posed_from(path, settings)
     return (read_problem(path), None) if posed is None else (posed.problem, posed.run)
 
 
@@ -167,13 +172,13 @@ def _replaced(origin: Origin | None, problem: Path, name: str) -> Origin | None:
     return replace(origin, file=here.file)
 
 
-def _carried(origin: Origin, plan: Path) -> tuple[Problem, Run | None]:
+def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None]:
     if origin.text:
         return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None
     if origin.run is None:
         return read_problem(_found(origin, plan)), None
     run = run_of(Document(str(plan), "", InvalidPlan), origin.run, "problem.run", plan)
-    return _posed(run, str(plan)).problem, run
+    return _posed(run, (*origin.settings, *settings), str(plan)).problem, run
 
 
 def _found(origin: Origin, plan: Path) -> Path:
