@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,3 +165,30 @@ def _order(before: Sequence[int], after: Sequence[int], last: bool) -> tuple[int
         downset |= 1 << unit
         queue.extend(members_of(_freed(downset, after[unit], before)))
     return tuple(order)
+
+
+def topological(count: int, places: Iterable[tuple[int, int]]) -> list[int]:
+    """Return so many nodes in topological order, of those that may come next the first; on a cycle, not all of them.
+
+    Parameters
+    ----------
+    count
+        Of nodes, which are numbers from 0 on.
+    places
+        Source and target of each edge.
+    """
+    follow: list[list[int]] = [[] for _ in range(count)]
+    waiting = [0] * count
+    for source, target in places:
+        follow[source].append(target)
+        waiting[target] += 1
+    ready = [node for node, before in enumerate(waiting) if before == 0]
+    order: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for target in follow[node]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heapq.heappush(ready, target)
+    return order

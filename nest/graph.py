@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from math import inf
 from typing import Literal, TypeAlias
 
+from nest.downsets import topological
 from nest.errors import InvalidProblem
 from nest.units import Number
 
@@ -227,7 +227,7 @@ class LayerGraph:
         layers, edges = tuple(layers), tuple(edges)
         places = _places(_index(layers), edges)
         if any(source >= target for source, target in places):  # an order that fits is the one that sorting would give
-            order = _order(len(layers), places)
+            order = topological(len(layers), places)
             if len(order) < len(layers):
                 raise _cycle(edges)
             layers = tuple(layers[node] for node in order)
@@ -427,25 +427,6 @@ def _places(index: dict[LayerId, int], edges: tuple[Edge, ...]) -> tuple[tuple[i
         return tuple([(index[edge.source], index[edge.target]) for edge in edges])
     except KeyError:
         raise _dangling(index, edges) from None
-
-
-def _order(count: int, places: Iterable[tuple[int, int]]) -> list[int]:
-    """Return so many nodes in topological order, of those that may come next the first; on a cycle, not all of them."""
-    follow: list[list[int]] = [[] for _ in range(count)]
-    waiting = [0] * count
-    for source, target in places:
-        follow[source].append(target)
-        waiting[target] += 1
-    ready = [node for node, before in enumerate(waiting) if before == 0]
-    order: list[int] = []
-    while ready:
-        node = heapq.heappop(ready)
-        order.append(node)
-        for target in follow[node]:
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                heapq.heappush(ready, target)
-    return order
 
 
 def _check_recomputed(layer: Layer, each: Recomputed) -> None:

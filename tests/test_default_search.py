@@ -253,9 +253,9 @@ def test_long_search_stops_in_time() -> None:
     levels = (Level(8, 1e11, 1e-6), Level(512, 1e10, 1e-5))
     graphs = {Variant(t): LayerGraph(layers, edges) for t in (1, 2, 4, 8)}
     problem = Problem("long", graphs, Cluster(4096, 8 * 10**10, levels), Training(1000), preset=DEFAULT)
-    begin = time.perf_counter()
+    begin = time.process_time()
     solve(problem, time_limit_s=0.5)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_reasons() -> None:
@@ -365,7 +365,7 @@ def test_large() -> None:
     cluster = Cluster(1024, 8 * 10**10, levels, partial=True)
     training = Training(global_batch=1536, copies=Copies(6, 2), overhead_bytes=4 * 10**9)
     graphs = {Variant(t, 1, 1, sp, b): graph for t in (1, 2, 4, 8) for b in (1, 2, 4) for sp in (False, True)}
-    begin = time.perf_counter()
+    begin = time.process_time()
     result = solve(Problem("large", graphs, cluster, training, preset=DEFAULT))
     assert result.status is Status.OPTIMAL
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10

@@ -50,10 +50,10 @@ def test_ring_beyond_64_bits() -> None:
 def test_flat_and_wide(fanouts: tuple[int, ...]) -> None:
     """Levels that join nothing cost no search: a group as large as the cluster is never left."""
     levels = tuple(Level(fanout, 1e9, 1e-3) for fanout in fanouts)
-    begin = time.perf_counter()
+    begin = time.process_time()
     result = solve(chain(1e-2, Cluster(8192, 10**9, levels), Choices(zero=frozenset({2})), layers=2))
     assert result.status is Status.OPTIMAL
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_time_limit_holds_inside_an_outer_choice() -> None:

@@ -309,7 +309,7 @@ def test_names() -> None:
 def test_quick() -> None:
     """16 stages and 512 microbatches in well under a second; the limit is generous to slow machines."""
     for schedule in (ONE, ZERO_BUBBLE):
-        begin = time.perf_counter()
+        begin = time.process_time()
         run = simulate(equal(16, 512, 3, 6, 3), schedule)
         assert run.makespan == 512 * 9 + bubble(schedule, 16, 512, forward=3, backward=6, weight=3)
-        assert time.perf_counter() - begin < 1
+        assert time.process_time() - begin < 1

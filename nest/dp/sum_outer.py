@@ -16,8 +16,9 @@ import numpy as np
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
 from nest.dp.sum_filling import Filling, LooseFilling, all_filled
+from nest.dp.sum_numbers import Numbers
 from nest.presets import Arrangement
-from nest.problem import Allowed, Variant, exchanging_type
+from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
@@ -408,33 +409,6 @@ def least_bound(bounds: SumBounds, most: int) -> int:
                 break
             least = min(least, int(sum_choices(bounds, ranges[row]).bounds.min(initial=NEVER)))
     return least
-
-
-class Numbers:
-    """Numbers of stages and replicas of one variant that devices and choices leave.
-
-    Attributes
-    ----------
-    blocks
-        Devices over the width of the variant.
-    stages, replicas
-        Ascending.
-    first, last
-        Places in ``replicas`` of each run of numbers that leave a replica equally many microbatches.
-    """
-
-    def __init__(self, tables: GroupedTables) -> None:
-        self.blocks, choices = tables.devices // tables.width, tables.problem.choices
-        self.stages = _allowed(choices.stages, min(tables.layers, self.blocks))
-        self.replicas = _allowed(choices.replicas, min(tables.microbatches, self.blocks))
-        each = -(-tables.microbatches // self.replicas)
-        ends = np.flatnonzero(np.diff(each, append=0))
-        self.first, self.last = np.concatenate([[0], ends[:-1] + 1])[: len(ends)].astype(np.int64), ends
-
-
-def _allowed(choice: Allowed, most: int) -> Ints:
-    counts: Ints = np.arange(1, most + 1, dtype=np.int64)
-    return counts if choice is None else counts[np.isin(counts, list(choice))]
 
 
 def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
