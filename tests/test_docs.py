@@ -129,5 +129,5 @@ def test_glossary_explains_each_word_once() -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.name)
 def test_pages_are_filled_in(page: Path) -> None:
-    """No page holds a mark for a figure or a table that was to come, as in ``@NAME@``."""
-    assert not re.findall(r"@[A-Z_]{2,}@", page.read_text())
+    """No page holds a mark for a figure or a table that was to come, as in ``@NAME@``, or one of a merge."""
+    assert not re.findall(r"@[A-Z_]{2,}@|^(?:<{7}|={7}|>{7})(?: |$)", page.read_text(), flags=re.MULTILINE)
