@@ -165,7 +165,7 @@ def test_all_schedules_are_optimal_somewhere() -> None:
     assert {"1f1b", "zb-h1"} <= seen
 
 
-@pytest.mark.parametrize(("preset", "schedule"), [(PAPER, "gpipe"), (DEFAULT, "zb-h1"), (SIMULATED, "interleaved")])
+@pytest.mark.parametrize(("preset", "schedule"), [(PAPER, "gpipe"), (DEFAULT, "zb-h1"), (PAPER, "interleaved")])
 def test_schedules_without_a_price(preset: Preset, schedule: ScheduleName) -> None:
     """A problem that allows what its preset does not price is refused, naming the schedule."""
     problem = scheduled_problem(1).with_choices(schedules=frozenset({"1f1b"}))
@@ -201,6 +201,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         expected = solve(problem.with_preset(SIMULATED).with_choices(schedules=frozenset({schedule})))
         assert answer["objective_ticks"] == expected.objective_ticks
         assert answer["plan"]["schedule"] == schedule
-    assert run([*asked, "schedules=interleaved"]) == 2
-    assert "interleaved" in capsys.readouterr().err
+    assert run([*asked, "schedules=interleaved"]) == 3  # all devices make one stage
+    assert "interleaved, and no two or more stages" in json.loads(capsys.readouterr().out)["reason"]
     assert run([*asked[:3], "--preset", "paper", "--objective", "simulated"]) == 2
