@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -155,14 +154,6 @@ def _commit() -> str:
     except OSError:
         return "no repository"
     return done.stdout.strip() or "no repository"
-
-
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a script that solves several problems, with its description: `--only` and `--json`."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only problems with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def console() -> Console:
