@@ -41,7 +41,7 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
         stages together: what is proven without it holds with it, but not the reverse.
     """
-    claim, schedule = _Claim(tables, verdict, deadline), schedule_of(tables.problem)
+    claim, schedule = Claim(tables, verdict, deadline), schedule_of(tables.problem)
     pipelines, uneven = _chunked(tables), [(each, list(layouts(each))) for each in tables.uneven]
     verdict.choices = sum(map(len, pipelines.values())) + sum(len(found) for _, found in uneven)
     if schedule is not None:
@@ -71,7 +71,7 @@ def _alike(tables: UnevenTables, layout: Layout) -> list[list[int]]:
 
 
 @dataclass
-class _Claim:
+class Claim:
     """What is put to the outer choices.
 
     Attributes
@@ -121,15 +121,20 @@ class _Claim:
         bands: dict[int, GroupedBand] = {}
         for choice in choices:
             depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
-            band = bands[depth] = bands.get(depth) or band_of(tables, depth)
+            puts_off = choice.schedule == "zb-h1"
+            band = bands[depth] = bands.get(depth) or band_of(tables, depth, puts_off=puts_off)
             plan = self.better(band, choice)
             if plan is None:
-                self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
+                self.verdict.closed.append(self.closed(choice))
                 continue
             if self.refutes(plan):
                 self.verdict.better = plan
                 return
             self.tied = True
+
+    def closed(self, choice: SumChoice) -> Closed:
+        """Return an outer choice as one that is ruled out."""
+        return Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement)
 
     def better(self, band: GroupedBand, choice: SumChoice) -> Plan | None:
         """Return a plan of an outer choice below the value, None if there is none wherever it stands."""
