@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from nest.certificate.choices import Undecided
 from nest.certificate.played_choices import PlayedChoices
+from nest.certificate.played_chunks import PlayedChunks, fast_enough
 from nest.certificate.played_plans import PlayedPlans
 from nest.certificate.played_stages import PlayedStages
-from nest.certificate.sum_check import Claim
+from nest.certificate.sum_check import Claim, interleaved
 from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, too_slow
+from nest.certificate.sum_chunks import Chunked, ChunkedStages
 from nest.certificate.sum_stages import standings
 from nest.certificate.verdict import Closed, Verdict
 from nest.plan import Plan
 from nest.presets import ScheduleName
 from nest.problem import Variant
-from nest.tables import GroupedBand, Tables
+from nest.tables import GroupedBand, GroupedTables, Tables
 
 
 def settle_played(tables: Tables, verdict: Verdict, deadline: float | None) -> None:
@@ -24,10 +26,12 @@ def settle_played(tables: Tables, verdict: Verdict, deadline: float | None) -> N
     Undecided
         As `settle_sums` does.
     """
-    claim = _Played(tables, verdict, deadline)
+    claim, pipelines = _Played(tables, verdict, deadline), interleaved(tables)
+    verdict.choices = sum(map(len, pipelines.values()))
     for schedule in sorted(tables.problem.choices.schedules - {"interleaved"}):
         if verdict.better is None:
             claim.settle_runs(schedule)
+    claim.settle_interleaved(pipelines)
     if claim.tied and verdict.better is None:
         raise Undecided
 
@@ -66,3 +70,11 @@ class _Played(Claim):
             if plan is not None:
                 return plan
         return None
+
+    def fast_enough(self, tables: GroupedTables, choices: list[Chunked]) -> list[Chunked]:
+        """Return the interleaved outer choices of a variant that work and exchange do not rule out."""
+        return fast_enough(tables, choices, self.verdict.value)
+
+    def better_interleaved(self, stages: ChunkedStages) -> Plan | None:
+        """Return a plan of an interleaved outer choice in one place below the value, None if there is none."""
+        return PlayedChunks(stages, self.verdict.value, self.watch).better()
