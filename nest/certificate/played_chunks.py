@@ -127,9 +127,7 @@ class PlayedChunks:
         self.stages, self.value, self.watch, self.choice = stages, value, watch, stages.choice
         self.shape = shape_of(stages.choice)
         crossings = stages.band.crossings(stages.levels)
-        self.forward, self.backward = (
-            own + sent for own, sent in zip(stages.band.passes, crossings, strict=True)
-        )
+        self.forward, self.backward = (own + sent for own, sent in zip(stages.band.passes, crossings, strict=True))
 
     def better(self) -> Plan | None:
         """Return a plan below the value, None if there is none."""
@@ -163,7 +161,8 @@ class PlayedChunks:
 
     def _room(self, open_: Open) -> int:
         """Return below which time plans below the value synchronise, if each pass takes the least of some ways."""
-        forward, backward = (np.stack([_least_of(ways, number) for ways in open_], axis=1).ravel() for number in (0, 1))
+        columns = [_least_of(ways) for ways in open_]
+        forward, backward = (np.stack(each, axis=1).ravel() for each in zip(*columns, strict=True))
         room = self.value - max(by_stages(self.shape, forward, backward))
         if room <= max(min(way.sync for way in ways) for ways in open_):
             return room
@@ -190,9 +189,9 @@ class PlayedChunks:
                 yield Played(forward, backward, Way(least + again.ticks, waits[at], way.option, again))
 
 
-def _least_of(ways: list[Played], number: int) -> Ints:
-    least: Ints = np.minimum.reduce([way[number] for way in ways])
-    return least
+def _least_of(ways: list[Played]) -> tuple[Ints, Ints]:
+    """Return the least ticks of both passes of each chunk."""
+    return np.minimum.reduce([way.forward for way in ways]), np.minimum.reduce([way.backward for way in ways])
 
 
 def _whole(way: Played) -> int:
@@ -201,4 +200,4 @@ def _whole(way: Played) -> int:
 
 def _missing(ways: list[Played]) -> int:
     """Return by how much the fastest way takes longer than the least of all in each pass."""
-    return min(map(_whole, ways)) - int(_least_of(ways, 0).sum() + _least_of(ways, 1).sum())
+    return min(map(_whole, ways)) - sum(int(each.sum()) for each in _least_of(ways))

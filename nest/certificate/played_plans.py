@@ -1,9 +1,9 @@
 """Whether a plan of one outer choice takes less than a value under the objective `simulated`: branch and bound, played.
 
 Stages are chosen from the first of the pipeline on. With what `played_rest` says of those that are left, the ones
-chosen have a bound; where it is below the value, they are played as if the others held each microbatch up for the least
-time that they may (`played_passes`), which is a bound as well, and of a complete pipeline what it takes. Nothing is left
-out whose bound is below the value: so either a plan is found, or there is none.
+chosen have a bound; where it is below the value, they are played as if the others held each microbatch up for the
+least time that they may (`played_passes`), which is a bound as well, and of a complete pipeline what it takes. Nothing
+is left out whose bound is below the value: so either a plan is found, or there is none.
 """
 
 from __future__ import annotations
@@ -47,6 +47,12 @@ class Begun(NamedTuple):
     second: Ints
     sync: Ints
     chosen: Ints
+
+    @classmethod
+    def nothing(cls) -> Begun:
+        """Return the one pipeline of which nothing is chosen."""
+        zero = np.zeros(1, dtype=np.int64)
+        return cls(zero, zero, zero, zero, zero, zero, np.zeros((1, 0), dtype=np.int64))
 
     def pick(self, rows: np.ndarray | slice) -> Begun:
         """Return those that indices, a mask or a slice pick."""
@@ -92,8 +98,7 @@ class PlayedPlans:
 
     def better(self) -> Plan | None:
         """Return a plan below the value, None if there is none."""
-        nothing = np.zeros(1, dtype=np.int64)
-        todo = [Begun(*[nothing] * 6, np.zeros((1, 0), dtype=np.int64))] if self.places else []
+        todo = [Begun.nothing()] if self.places else []
         while todo:
             self.watch()
             begun = todo.pop()
@@ -113,7 +118,7 @@ class PlayedPlans:
         return max(1, int(np.searchsorted(children, MOST_CHILDREN, side="right")))
 
     def _further(self, begun: Begun) -> Begun:
-        """Return all that come of some pipelines by choosing the next stage, as far as they may take less, best first."""
+        """Return all that come of some pipelines by choosing the next stage and may take less, best first."""
         at = begun.chosen.shape[1]
         first = self.begins[at][begun.end]
         counts = self.begins[at][begun.end + 1] - first

@@ -1,4 +1,4 @@
-"""Which stages may be part of a plan below a value under the objective `simulated`: bounds from both ends of a pipeline.
+"""Which stages may be part of a plan below a value under the objective `simulated`: bounds from both ends.
 
 By `played_paths` an iteration takes for each of its stages ``before + own``, ``before`` being what those before it pass
 on, and the sum of all with the largest ``wait`` and the largest ``second``; and the synchronisation besides. What the
@@ -23,7 +23,7 @@ AGAIN = 0.99
 
 
 class Rest(NamedTuple):
-    """What the stages between each cut and one end of the pipeline have at least, each by itself; `NEVER` for no stages.
+    """What the stages between each cut and an end of the pipeline have at least, each by itself; `NEVER` for no stages.
 
     Attributes
     ----------
@@ -82,8 +82,8 @@ def _joined(stages: Stages, rest: Rest) -> tuple[Ints, Ints, Ints]:
 def behind(places: list[Stages], cuts: int) -> list[Rest]:
     """Return what is behind each cut where the stages begin that are in the first place, the second, ... and none."""
     found = [Rest.at(cuts - 1, cuts)]
-    for each in reversed(places):
-        each = each.pick(found[-1].passing[each.ways.end] < NEVER)
+    for stages in reversed(places):
+        each = stages.pick(found[-1].passing[stages.ways.end] < NEVER)
         rest = found[-1].pick(each.ways.end)
         own = np.maximum(each.reach.own, each.reach.passing + rest.own)
         values = each.reach.passing + rest.passing, own, *_joined(each, rest)
@@ -94,8 +94,8 @@ def behind(places: list[Stages], cuts: int) -> list[Rest]:
 def before(places: list[Stages], cuts: int) -> list[Rest]:
     """Return what is before each cut where the stages begin that are in the first place, the second, ... and none."""
     found = [Rest.at(0, cuts)]
-    for each in places:
-        each = each.pick(found[-1].passing[each.ways.first] < NEVER)
+    for stages in places:
+        each = stages.pick(found[-1].passing[stages.ways.first] < NEVER)
         rest = found[-1].pick(each.ways.first)
         own = np.maximum(rest.own, rest.passing + each.reach.own)
         values = rest.passing + each.reach.passing, own, *_joined(each, rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -60,6 +60,14 @@ class Ways:
         return chosen.pick(kept)
 
 
+class Plain(NamedTuple):
+    """Ticks of the stages in one place forward, in both passes, and of what is put off, in the shape of the tables."""
+
+    forward: Ints
+    load: Ints
+    weight: Ints
+
+
 class PlayedStages(SumStages):
     """The stages of an outer choice where it stands; ``band`` puts off gradients of weights if its schedule does."""
 
@@ -82,14 +90,10 @@ class PlayedStages(SumStages):
         shape = self.band.valid.shape
         return np.broadcast_to(self.band.first, shape).ravel()[entry], self.band.reached.ravel()[entry]
 
-    def _plain(self, position: int) -> tuple[Ints, Ints, Ints]:
-        """Return the ticks of stages forward, of both passes, and of what is put off."""
+    def _plain(self, position: int) -> Plain:
         band, pairs = self.band, self.sites[-position].pairs
-        load = band.work + band.hops(pairs)
-        return band.sums(self.tables.forward) + self._activations(pairs), load, self._late()
-
-    def _late(self) -> Ints:
-        return self.band.window if self.band.puts_off else np.zeros_like(self.band.work)
+        late = band.window if band.puts_off else np.zeros_like(band.work)
+        return Plain(band.sums(self.tables.forward) + self._activations(pairs), band.work + band.hops(pairs), late)
 
     def _activations(self, pairs: tuple[Pair, ...]) -> Ints:
         """Return for how long stages are busy with activations, in the replica whose transfers take the longest.
@@ -110,19 +114,19 @@ class PlayedStages(SumStages):
         position, shape = self.choice.stages - at, self.band.valid.shape
         mask = np.zeros(shape, dtype=bool)
         mask.flat[wanted.entry] = True
-        found = [self._in_way(position, number, mask, value) for number in range(len(self.options))]
+        plain = self._plain(position)
+        found = [self._in_way(position, number, plain, mask, value) for number in range(len(self.options))]
         together = Ways(*(np.concatenate([getattr(each, name.name) for each in found]) for name in fields(Ways)))
         return together.undominated()
 
-    def _in_way(self, position: int, number: int, mask: np.ndarray, value: int) -> Ways:
+    def _in_way(self, position: int, number: int, plain: Plain, mask: np.ndarray, value: int) -> Ways:
         """Return the stages that a mask picks in one way to shard, with the fastest recomputation."""
-        option, seen, band = self.options[number], self.sites[-position], self.band
-        forward, load, weight = self._plain(position)
+        option, band, (forward, load, weight) = self.options[number], self.band, plain
         most = min(self.choice.cap, (value - 1) // (self.choice.further + 1))
         asked = mask & (load + (self.least_extra[number] if option.zero in SCATTERING else 0) <= most)
         if not asked.any():
             return Ways(*(np.zeros(0, dtype=np.int64) for _ in fields(Ways)))
-        way = self._way(seen, option)
+        way = self._way(self.sites[-position], option)
         load = load + way.own
         room = value - np.minimum(way.waits, value)
         asked = asked & (load <= most) & (load * (self.choice.further + 1) < room)
