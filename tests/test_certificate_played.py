@@ -170,7 +170,7 @@ def test_paths_are_no_longer_than_what_is_played(schedule: ScheduleName) -> None
         for first in range(1, stages):
             delay = np.array([total - int(before[first])])
             assert taken(shape, Passes(*(each[:first] for each in ticks)), delay)[0] <= whole
-    assert tight > 30
+    assert tight > 20
 
 
 def test_paths_through_chunks_are_no_longer_than_what_is_played() -> None:

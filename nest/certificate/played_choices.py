@@ -1,7 +1,7 @@
 """The outer choices of a variant under the objective `simulated`, and the arguments that look at no single stage.
 
-With ``T`` the sum of what all ``S`` stages pass on and ``m`` microbatches of a replica, every plan takes, by the paths of
-`played_paths`,
+With ``T`` the sum of what all ``S`` stages pass on and ``m`` microbatches of a replica, every plan takes, by
+the paths of `played_paths`,
 
 - ``m`` times its largest load, which is no less than the mean and what the stage with the most heavy layers takes (as
   in `sum_choices`);
