@@ -132,8 +132,8 @@ _RATES = {
 class DistinctStages(CouplingConstraint):
     """No more than ``most`` shapes of stages.
 
-    Two stages have the same shape if their layers cost the same, one after the other, and if they shard and recompute
-    alike.
+    Two stages have the same shape if their layers cost the same, one after the other, on each class of devices, and if
+    they shard and recompute alike.
     """
 
     most: int
