@@ -13,7 +13,7 @@ from types import ModuleType
 
 from nest.errors import SolverUnavailable
 from nest.milp.claim import Claim
-from nest.milp.scope import require_scope, sums
+from nest.milp.scope import family_of, require_scope
 from nest.plan import Plan
 from nest.problem import Problem
 
@@ -71,7 +71,7 @@ def _module(name: str, problem: Problem) -> ModuleType:
     """Return the module that runs a solver on the programme under the objective of a problem."""
     require_scope(problem)
     try:
-        return import_module(f"nest.milp.{'sum_' if sums(problem.preset) else ''}{name}")
+        return import_module(f"nest.milp.{family_of(problem.preset)}{name}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:
