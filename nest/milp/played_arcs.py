@@ -17,7 +17,10 @@ from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedBand, GroupedTables, band_of
 from nest.tables.chunked import levels_around
 from nest.tables.grouped import Pair
-from nest.units import NEVER, Ints
+from nest.tables.grouped import Site as Seen
+from nest.tables.shares import Option, Shares
+from nest.tables.ways import ShardedWay
+from nest.units import LONGEST, NEVER, Ints
 
 
 class Arcs(NamedTuple):
@@ -75,6 +78,13 @@ class Stages:
             found.setdefault((stage + 1, end), ([], []))[0].append(arc)
         return [each for (stage, _), each in found.items() if 0 < stage < self.choice.stages]
 
+    @property
+    def longest(self) -> int:
+        """Ticks that no iteration exceeds: as if all passes of all stages followed each other."""
+        each = (self.arcs.ticks[self.of(at)].sum(axis=1).tolist() for at in range(self.choice.stages))
+        slowest = sum(int(max(loads)) for loads in each)
+        return self.shape.microbatches * slowest + int(self.arcs.sync.max())
+
     def of(self, stage: int) -> Ints:
         """Return the arcs of one stage."""
         found: Ints = np.flatnonzero(self.arcs.stage == stage)
@@ -118,24 +128,95 @@ def shape_of(choice: SumChoice) -> Shape:
     return Shape(Schedule(choice.schedule, choice.chunks), choice.stages, choice.further + 1)
 
 
-def stages_below(tables: GroupedTables, choice: SumChoice, limit: int) -> Stages | None:
-    """Return the stages of an outer choice that alone take less than a limit, None where some stage has none, as where degrees of sharding
-    leave no way to.
+class Sharded(NamedTuple):
+    """A way to shard the stages of a variant in one place: what it adds to loads, to forward passes, and once."""
 
-    Of the ways of a stage of some layers only those are there of which no other takes as little in each pass, and to
-    synchronise: an iteration only grows with every pass.
+    way: ShardedWay
+    own: Ints
+    gathered: Ints
+    waits: Ints
+
+
+class Asked(NamedTuple):
+    """Which stages of which tables are asked for in one way to shard, by its place among the options."""
+
+    band: GroupedBand
+    number: int
+    there: np.ndarray
+
+
+class Layered:
+    """What the stages of one variant may be, and what is known of them already.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
     """
-    most = min((limit - 1) // (choice.further + 1), int(tables.work.sum()) * 4 + limit)
-    if not tables.options(choice.replicas, choice.stages):
-        return None
-    every = _chunked(tables, choice) if choice.chunks > 1 else _runs(tables, choice, most)
-    found = []
-    for each in every:
-        fits = each.ticks.astype(np.float64).sum(axis=1) * (choice.further + 1) + each.sync < limit
-        found.append(_undominated(each.pick(fits)))
-        if not len(found[-1].stage):
+
+    def __init__(self, tables: GroupedTables) -> None:
+        self.tables = tables
+        self._bands: dict[tuple[int, bool], GroupedBand] = {}
+        self._ways: dict[tuple[GroupedBand, Shares, int], Sharded] = {}
+
+    def below(self, choice: SumChoice, limit: int) -> Stages | None:
+        """Return the stages of an outer choice that alone take less than a limit, None where some stage has none.
+
+        Of the ways of a stage of some layers only those are there of which no other takes as little in each pass, and
+        to synchronise: an iteration only grows with every pass.
+        """
+        most, tables = min((limit - 1) // (choice.further + 1), LONGEST - 1), self.tables
+        if not tables.options(choice.replicas, choice.stages):
             return None
-    return Stages(tables, choice, Arcs(*(np.concatenate(columns) for columns in zip(*found, strict=True))))
+        every, found = _chunked(tables, choice) if choice.chunks > 1 else self._runs(choice, most), list[Arcs]()
+        for each in every:
+            fits = each.ticks.astype(np.float64).sum(axis=1) * (choice.further + 1) + each.sync < limit
+            found.append(_undominated(each.pick(fits)))
+            if not len(found[-1].stage):
+                return None
+        return Stages(tables, choice, Arcs(*(np.concatenate(columns) for columns in zip(*found, strict=True))))
+
+    def _band(self, most: int, *, puts_off: bool) -> GroupedBand:
+        """Return the tables of the stages whose layers take no more than some ticks, or of some more."""
+        depth = max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
+        rounded = min(self.tables.layers, 1 << (depth - 1).bit_length())
+        if (rounded, puts_off) not in self._bands:
+            self._bands[rounded, puts_off] = band_of(self.tables, rounded, puts_off=puts_off)
+        return self._bands[rounded, puts_off]
+
+    def _way(self, band: GroupedBand, site: Seen, option: Option) -> Sharded:
+        shares = self.tables.shares(site.holders, option.together)
+        key = band, shares, option.zero
+        if key not in self._ways:
+            way = band.way(option, shares)
+            self._ways[key] = Sharded(way, band.own(way), band.gathered(way), band.waits(way))
+        return self._ways[key]
+
+    def _runs(self, choice: SumChoice, most: int) -> Iterator[Arcs]:
+        """Yield the arcs of each stage of an outer choice without chunks, as far as its layers alone take no more."""
+        band = self._band(most, puts_off=choice.schedule == "zb-h1")
+        sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
+        options = self.tables.options(choice.replicas, choice.stages)
+        for at, site in enumerate(sites):
+            there = _placed(band, choice, at) & (band.work + band.hops(site.pairs) <= most)
+            parts = [self._in_way(choice, at, site, Asked(band, number, there)) for number in range(len(options))]
+            yield Arcs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _in_way(self, choice: SumChoice, at: int, site: Seen, asked: Asked) -> Arcs:
+        """Return the stages in one place, of those that are asked for, that shard in one way and fit (C11)."""
+        (band, number, there), tables, puts_off = asked, self.tables, choice.schedule == "zb-h1"
+        option = tables.options(choice.replicas, choice.stages)[number]
+        way, own, gathered, waits = self._way(band, site, option)
+        passing = tables.passing(choice.replicas, choice.stages - at, choice.stages, choice.schedule)
+        again = band.recomputation(way, passing, there)
+        chosen = np.nonzero(there & (again.ticks < NEVER))
+        forward = (band.sums(tables.forward) + _activations(band, site.pairs) + gathered)[chosen]
+        load = (band.work + band.hops(site.pairs) + own + again.ticks)[chosen]
+        late = (band.window + band.late(way))[chosen] if puts_off else np.zeros_like(load)
+        sync, (first, end) = (waits + band.ends(site.ends))[chosen], band.cuts_of(chosen)
+        ticks = np.column_stack([forward, load - forward - late, late])
+        stage, numbers = np.full_like(first, at), np.full_like(first, number)
+        return Arcs(stage, first, end, ticks, sync, numbers, again.kind[chosen], again.layers[chosen])
 
 
 def _undominated(arcs: Arcs) -> Arcs:
@@ -150,30 +231,6 @@ def _undominated(arcs: Arcs) -> Arcs:
     return arcs.pick(kept)
 
 
-def _runs(tables: GroupedTables, choice: SumChoice, most: int) -> Iterator[Arcs]:
-    """Yield the arcs of each stage of an outer choice without chunks, as far as its layers alone take no more."""
-    depth = max(1, tables.deepest_within(min(most, int(tables.work.sum()))))
-    band = band_of(tables, depth, puts_off=choice.schedule == "zb-h1")
-    sites = tables.sites(choice.stages, choice.replicas, choice.placing)
-    for at in range(choice.stages):
-        position, pairs, parts = choice.stages - at, sites[at].pairs, list[Arcs]()
-        passing = tables.passing(choice.replicas, position, choice.stages, choice.schedule)
-        plain, late = band.work + band.hops(pairs), band.window if band.puts_off else np.zeros_like(band.work)
-        there = _placed(band, choice, at) & (plain <= most)
-        forward = band.sums(tables.forward) + _activations(band, pairs)
-        for number, option in enumerate(tables.options(choice.replicas, choice.stages)):
-            way = band.way(option, tables.shares(sites[at].holders, option.together))
-            again = band.recomputation(way, passing, there)
-            chosen = np.nonzero(there & (again.ticks < NEVER) & (plain + band.own(way) <= most))
-            ahead, load = (forward + band.gathered(way))[chosen], (plain + band.own(way) + again.ticks)[chosen]
-            put_off = (late + band.late(way) if band.puts_off else late)[chosen]
-            sync, (first, end) = (band.waits(way) + band.ends(sites[at].ends))[chosen], band.cuts_of(chosen)
-            ticks = np.column_stack([ahead, load - ahead - put_off, put_off])
-            same = np.full_like(first, at), first, end, ticks, sync, np.full_like(first, number)
-            parts.append(Arcs(*same, again.kind[chosen], again.layers[chosen]))
-        yield Arcs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
 def _placed(band: GroupedBand, choice: SumChoice, at: int) -> np.ndarray:
     """Return which stages may be in a place: by their ends, and by local side constraints."""
     tables, filters, position = band.tables, band.tables.filters, choice.stages - at
@@ -184,7 +241,9 @@ def _placed(band: GroupedBand, choice: SumChoice, at: int) -> np.ndarray:
         filters.stage(choice.variant, choice.stages, position, run),
         filters.place(choice.outer, run, site),
     ]
-    kept = band.valid & ((band.first == 0) == (at == 0)) & ((band.reached == tables.cuts - 1) == (position == 1))
+    kept: np.ndarray = (
+        band.valid & ((band.first == 0) == (at == 0)) & ((band.reached == tables.cuts - 1) == (position == 1))
+    )
     for mask in masks:
         kept = kept if mask is None else kept & mask
     return kept

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from nest.constraints import Outer
-from nest.milp.sum_choices import SumChoice, stand_as_asked
+from nest.milp.played_paths import Player
+from nest.milp.sum_choices import SumChoice, least_of_variant, stand_as_asked
 from nest.presets import ScheduleName
 from nest.problem import Allowed, Variant
 from nest.tables import GroupedTables, Tables
 from nest.tables.chunked import levels_around
-from nest.units import HARD_LIMIT
+from nest.tables.speeds import SURE
+from nest.units import HARD_LIMIT, NEVER
 
 
 class Pipelines(NamedTuple):
-    """Outer choices wherever their blocks stand, with ticks that each of their plans takes at least."""
+    """Outer choices wherever their blocks stand, with ticks that each of their plans takes at least.
+
+    ``played`` says that these follow from paths already (`least_by_paths`).
+    """
 
     bound: int
     variant: Variant
@@ -29,13 +37,44 @@ class Pipelines(NamedTuple):
     replicas: int
     schedule: ScheduleName
     chunks: int
+    played: bool = False
 
 
-def pipelines_of(tables: Tables) -> list[Pipelines]:
-    """Return the outer choices that are allowed (C4, C5, C15, C16, `admits`), but for where they stand; a heap."""
-    found = [each for variant in tables.fitting for each in _of_variant(tables, variant)]
-    heapq.heapify(found)
-    return found
+class Agenda:
+    """The outer choices that are left, but for where they stand: those that are allowed (C4, C5, C15, C16, `admits`).
+
+    Parameters
+    ----------
+    tables
+        Of the problem.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables, self._turns = tables, count()
+        self._heap: list[tuple[int, int, Variant | Pipelines]] = []
+        for variant in tables.fitting:
+            self._push(least_of_variant(tables, variant), variant)
+
+    @property
+    def least(self) -> int:
+        """Ticks that every plan of what is left takes at least; `NEVER` where nothing is."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def put(self, found: Pipelines) -> None:
+        """Put outer choices back."""
+        self._push(found.bound, found)
+
+    def take(self) -> Pipelines | None:
+        """Return those with the least bound, None where these are of variants of which nothing was known yet."""
+        bound, _, found = heapq.heappop(self._heap)
+        if isinstance(found, Pipelines):
+            return found
+        for each in _of_variant(self.tables, found):
+            self.put(each._replace(bound=max(bound, each.bound)))
+        return None
+
+    def _push(self, bound: int, found: Variant | Pipelines) -> None:
+        heapq.heappush(self._heap, (bound, next(self._turns), found))
 
 
 def _of_variant(tables: Tables, variant: Variant) -> Iterator[Pipelines]:
@@ -73,7 +112,7 @@ def _allowed(kept: Allowed, most: int) -> list[int]:
 
 def choices_of(tables: Tables, found: Pipelines) -> Iterator[SumChoice]:
     """Yield the outer choices by where they stand (C9, C10), one for all those in which stages see the same."""
-    made, (_, variant, stages, replicas, schedule, chunks) = tables.of_variant(found.variant), found
+    made, (_, variant, stages, replicas, schedule, chunks, _) = tables.of_variant(found.variant), found
     seen, options = set[object](), made.options(replicas, stages)
     further = -(-made.microbatches // replicas) - 1
     for arrangement in tables.problem.preset.arrangements:
@@ -86,3 +125,24 @@ def choices_of(tables: Tables, found: Pipelines) -> Iterator[SumChoice]:
             if sights not in seen:
                 seen.add(sights)
                 yield SumChoice(variant, stages, replicas, arrangement, placing, schedule, further, chunks)
+
+
+def least_by_paths(tables: GroupedTables, found: Pipelines, player: Player) -> int:
+    """Return what the layers of outer choices take at least along paths, whatever the cuts, without transfers.
+
+    Every mean of paths is a bound. A layer adds to it no less than in the stage in which it adds the least. The mean is
+    of paths through each stage, with weights such that all stages count alike. With chunks the cut is known.
+    """
+    late = tables.weight if found.schedule == "zb-h1" else np.zeros_like(tables.weight)
+    if found.chunks > 1:
+        ends = [0, *(tables.graph.equal_parts(found.stages * found.chunks) or ())]
+        each = (np.diff(tables.by_cut(ticks)[ends]) for ticks in (tables.forward, tables.work - tables.forward))
+        columns = [ticks.reshape(found.chunks, found.stages).T for ticks in each]
+        return player.longest(np.concatenate(columns, axis=1)).ticks
+    layers = np.column_stack([tables.forward, tables.work - tables.forward - late, late]).astype(np.float64)
+    paths = np.array(player.slow_stages, dtype=np.float64)
+    own = np.einsum("ssk,k->s", paths, layers.sum(axis=0))
+    if not (own > 0).all():
+        return 0
+    mean = np.einsum("s,sik->ik", (1 / own) / (1 / own).sum(), paths)
+    return int(min(float((layers @ mean.T).min(axis=1).sum()) * SURE, HARD_LIMIT / 2))

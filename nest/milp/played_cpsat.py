@@ -40,26 +40,18 @@ class PlayedCpSat:
         self.stages, self.model, arcs = stages, cp_model.CpModel(), stages.arcs
         self.arc = [self.model.new_bool_var(f"arc{at}") for at in range(len(arcs.stage))]
         self.sync = self.model.new_int_var(0, int(arcs.sync.max()), "sync")
-        self.most = self._most()
-        self.objective = self.model.new_int_var(0, self.most, "objective")
+        require_counted(stages.longest)
+        self.objective = self.model.new_int_var(0, stages.longest, "objective")
         self.ticks = [
             [self._at_least(stages.of(at), arcs.ticks[:, column]) for column in range(stages.shape.columns)]
             for at in range(stages.choice.stages)
         ]
-        self._post_path()
+        self._post_rules()
         for at in range(stages.choice.stages):
             self._hold(self.sync, stages.of(at), arcs.sync)
         self.model.minimize(self.objective)
 
-    def _most(self) -> int:
-        """Return a limit of every objective: as if all passes of all stages followed each other."""
-        arcs, count = self.stages.arcs, self.stages.shape.microbatches
-        slowest = (max(arcs.ticks[self.stages.of(at)].sum(axis=1).tolist()) for at in range(self.stages.choice.stages))
-        most = count * sum(slowest) + int(arcs.sync.max())
-        require_counted(most)
-        return most
-
-    def _post_path(self) -> None:
+    def _post_rules(self) -> None:
         """C2, C3, C5: one arc of each stage, each beginning where the one before it ends."""
         for at in range(self.stages.choice.stages):
             self.model.add_exactly_one([self.arc[arc] for arc in self.stages.of(at).tolist()])
@@ -78,7 +70,7 @@ class PlayedCpSat:
             taken = [self.arc[at] for at in among[part].tolist()]
             self.model.add(variable >= cp_model.LinearExpr.weighted_sum(taken, ticks[among[part]].tolist()))
 
-    def post(self, counts: Ints) -> None:
+    def post_path(self, counts: Ints) -> None:
         """D15: state that an iteration is no shorter than a path."""
         times, variables = list[int](), list[cp_model.IntVar]()
         for row, each in zip(counts.tolist(), self.ticks, strict=True):
@@ -90,7 +82,7 @@ class PlayedCpSat:
 
     def ask(self, limit: int, time_limit_s: float | None) -> Answer:
         """Return the solution with the least objective, as far as it is below a limit."""
-        self.objective.with_domain(cp_model.Domain(0, min(self.most, limit - 1)))
+        self.objective.with_domain(cp_model.Domain(0, min(self.stages.longest, limit - 1)))
         solver = solver_with(PARAMETERS, time_limit_s)
         found = solver.solve(self.model)
         if found not in STATUSES:

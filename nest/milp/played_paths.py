@@ -8,6 +8,7 @@ there are does not depend on times. So each of them is a bound of every pipeline
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ from nest.units import Ints
 
 KINDS = {"forward": 0, "backward": 1, "weight": 2}
 """Kinds of passes by their column, without chunks; with chunks the forward passes of all of them come first."""
+
+
+SLOWER = 1000
+"""How many times as long as others slow passes take."""
 
 
 class Shape(NamedTuple):
@@ -78,16 +83,21 @@ class Player:
             place = before[place]
         return Path(whole, counts)
 
+    @cached_property
+    def slow_stages(self) -> list[Ints]:
+        """The longest paths of pipelines one stage of which is much slower than the others: by that stage."""
+        return [self._slow(at, [*range(self.shape.columns)]) for at in range(self.shape.stages)]
+
     def starting(self) -> list[Ints]:
-        """Return some paths to begin with: those of pipelines that are slow in one column of one stage."""
-        found = dict[bytes, Ints]()
-        for at in range(self.shape.stages):
-            for columns in ([*range(self.shape.columns)], *([each] for each in range(self.shape.columns))):
-                ticks = np.ones((self.shape.stages, self.shape.columns), dtype=np.int64)
-                ticks[at, columns] = 1000
-                counts = self.longest(ticks).counts
-                found.setdefault(counts.tobytes(), counts)
+        """Return some paths to begin with: those of pipelines that are slow in one stage, or in one column of it."""
+        single = [self._slow(at, [each]) for at in range(self.shape.stages) for each in range(self.shape.columns)]
+        found = {counts.tobytes(): counts for counts in (*self.slow_stages, *single)}
         return list(found.values())
+
+    def _slow(self, at: int, columns: list[int]) -> Ints:
+        ticks = np.ones((self.shape.stages, self.shape.columns), dtype=np.int64)
+        ticks[at, columns] = SLOWER
+        return self.longest(ticks).counts
 
 
 def _order(shape: Shape) -> Iterator[_Pass]:

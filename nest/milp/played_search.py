@@ -9,18 +9,19 @@ ends. Choices come in the order of their bounds, until none is below the best pl
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from nest.cost.schedules import Schedule
 from nest.milp.claim import NO_PATH, Claim
-from nest.milp.played_arcs import Stages, shape_of, stages_below
-from nest.milp.played_choices import choices_of, pipelines_of
+from nest.milp.played_arcs import Layered, Stages, shape_of
+from nest.milp.played_choices import Agenda, Pipelines, choices_of, least_by_paths
 from nest.milp.played_paths import Player, Shape
 from nest.milp.sum_choices import SumChoice
 from nest.plan import Plan
+from nest.problem import Variant
 from nest.result import Status
 from nest.tables import Tables
 from nest.units import HARD_LIMIT, NEVER, Ints
@@ -37,7 +38,7 @@ class Answer(NamedTuple):
 class Programme(Protocol):
     """The programme of an outer choice in some solver."""
 
-    def post(self, counts: Ints) -> None:
+    def post_path(self, counts: Ints) -> None:
         """State that an iteration is no shorter than a path."""
 
     def ask(self, limit: int, time_limit_s: float | None) -> Answer:
@@ -69,6 +70,7 @@ class PlayedSearch:
         self.tables, self.engine = tables, engine
         self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
         self.best, self.plan, self.open_, self.asked = NEVER, None, NEVER, False
+        self._layered: dict[Variant, Layered] = {}
         self._players: dict[Shape, tuple[Player, list[Ints]]] = {}
 
     best: int
@@ -90,24 +92,37 @@ class PlayedSearch:
         first
             Be content with any plan.
         """
-        agenda = pipelines_of(self.tables)
-        while agenda and max(agenda[0].bound, at_least) < min(self.best, HARD_LIMIT):
+        agenda = Agenda(self.tables)
+        while max(agenda.least, at_least) < min(self.best, HARD_LIMIT):
             if self._left == 0.0 or (first and self.plan is not None):
                 break
-            found = heapq.heappop(agenda)
-            for choice in choices_of(self.tables, found):
-                self._settle(choice, found.bound)
-        return self._claim(max(min(agenda[0].bound if agenda else NEVER, self.open_), at_least))
+            found = agenda.take()
+            if found is not None and not found.played:
+                agenda.put(found._replace(bound=self._played(found), played=True))
+            elif found is not None:
+                for choice in choices_of(self.tables, found):
+                    self._settle(choice, found.bound)
+        return self._claim(max(min(agenda.least, self.open_), at_least))
+
+    def _played(self, found: Pipelines) -> int:
+        """Return a better bound of outer choices wherever their blocks stand."""
+        tables = self.tables.of_variant(found.variant)
+        microbatches = -(-tables.microbatches // found.replicas)
+        player, _ = self._player(Shape(Schedule(found.schedule, found.chunks), found.stages, microbatches))
+        return max(found.bound, least_by_paths(tables, found, player))
 
     def _settle(self, choice: SumChoice, bound: int) -> None:
         """Ask for the best plan of an outer choice, until none is below the best."""
-        stages = stages_below(self.tables.of_variant(choice.variant), choice, min(self.best, HARD_LIMIT))
+        if choice.variant not in self._layered:
+            self._layered[choice.variant] = Layered(self.tables.of_variant(choice.variant))
+        stages = self._layered[choice.variant].below(choice, min(self.best, HARD_LIMIT))
         if stages is None:
             return
         player, known = self._player(shape_of(choice))
         programme, self.asked = self.engine.build(stages), True
+        known += [] if known else player.starting()
         for counts in known:
-            programme.post(counts)
+            programme.post_path(counts)
         while bound < self.best:
             answer = programme.ask(min(self.best, HARD_LIMIT), self._left)
             bound = max(bound, answer.bound)
@@ -117,7 +132,7 @@ class PlayedSearch:
             new = path is not None and not any((path.counts == each).all() for each in known)
             if path is not None and new:
                 known.append(path.counts)
-                programme.post(path.counts)
+                programme.post_path(path.counts)
             if not answer.complete or (not new and bound < self.best):
                 self.open_ = min(self.open_, bound)
                 return
@@ -125,8 +140,7 @@ class PlayedSearch:
     def _player(self, shape: Shape) -> tuple[Player, list[Ints]]:
         """Return what plays pipelines of a shape, and the paths of them that are known."""
         if shape not in self._players:
-            player = Player(shape)
-            self._players[shape] = player, player.starting()
+            self._players[shape] = Player(shape), []
         return self._players[shape]
 
     def _ticks(self, stages: Stages, arcs: list[int]) -> Ints:
