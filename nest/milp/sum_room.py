@@ -56,6 +56,15 @@ def room_below(stages: StageWays, choice: SumChoice, limit: int) -> Room:
     return narrowed(Room(choice, positions, total, stages.bytes.most), stages.cuts_of(choice), limit)
 
 
+def bare_bound(stages: StageWays, choice: SumChoice, limit: int) -> int:
+    """Return ticks that all plans of an outer choice below a limit take at least, which is soon known; or the limit."""
+    total = int(stages.tables.work.sum())
+    most = choice.most_load(total, limit)
+    if most < 0:
+        return limit
+    return narrowed(Room(choice, stages.bare(choice, most), total), stages.cuts_of(choice), limit).least
+
+
 def narrowed(room: Room, cuts: int, limit: int) -> Room:
     """Return what there is below a limit of what there is below a higher one."""
     size = -1
