@@ -187,10 +187,7 @@ class SumTerms(Coupled):
 
     def _slot(self, variant: Variant, position: int, arcs: list[int]) -> Slot:
         ways = [self.formulation.way(arc) for arc in arcs]
-        terms = [
-            ArcTerm(self.arc[arc], *self.formulation.cuts(arc), way)
-            for arc, way in zip(arcs, ways, strict=True)
-        ]
+        terms = [ArcTerm(self.arc[arc], *self.formulation.cuts(arc), way) for arc, way in zip(arcs, ways, strict=True)]
         alike: dict[tuple[int, int], list[Variable]] = {}
         for term, way in zip(terms, ways, strict=True):
             alike.setdefault(way.sharding, []).append(term.taken)

@@ -30,6 +30,7 @@ from nest.tables import GroupedTables, Tables, UnevenTables
 from nest.tables.chunked import levels_around
 from nest.units import HARD_LIMIT, NEVER, Ints
 
+
 @dataclass(frozen=True, slots=True)
 class SumChoice(Paced):
     """An outer choice.
@@ -93,7 +94,8 @@ class _Numbers(NamedTuple):
 AnyChoice: TypeAlias = SumChoice | WideChoice
 """An outer choice, of plans all of whose stages are alike, or of others."""
 
-_Cursor: TypeAlias = Iterator[tuple[int, SumChoice]] | Iterator[tuple[int, WideChoice]]
+_Cursor: TypeAlias = Iterator[tuple[int, SumChoice]]
+_AnyCursor: TypeAlias = _Cursor | Iterator[tuple[int, WideChoice]]
 
 
 class Agenda:
@@ -110,7 +112,7 @@ class Agenda:
     def __init__(self, tables: Tables, *, every: bool = False) -> None:
         self.tables, self.every = tables, every
         self._turns = count()
-        self._heap: list[tuple[int, int, Variant | UnevenTables | _Cursor | AnyChoice]] = []
+        self._heap: list[tuple[int, int, Variant | UnevenTables | _AnyCursor | AnyChoice]] = []
         for variant in tables.fitting:
             self._push(least_of_variant(tables, variant), variant)
         for forms in tables.uneven:
@@ -138,12 +140,12 @@ class Agenda:
                 self._push(max(bound, following[0]), cursor)
         return None
 
-    def _cursor(self, found: Variant | UnevenTables) -> _Cursor:
+    def _cursor(self, found: Variant | UnevenTables) -> _AnyCursor:
         if isinstance(found, Variant):
             return choices_of(self.tables, found, every=self.every)
         return wide_choices(found, every=self.every, by_devices=bool(self.tables.filters.coupling))
 
-    def _push(self, bound: int, item: Variant | UnevenTables | _Cursor | AnyChoice) -> None:
+    def _push(self, bound: int, item: Variant | UnevenTables | _AnyCursor | AnyChoice) -> None:
         heapq.heappush(self._heap, (bound, next(self._turns), item))
 
 

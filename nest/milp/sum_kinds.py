@@ -1,4 +1,4 @@
-"""Stages of both kinds of outer choices: those all of whose stages are alike, and those whose stages differ in width."""
+"""Stages of both kinds of outer choices: all of one form, and with widths of their own."""
 
 from __future__ import annotations
 

@@ -77,13 +77,13 @@ def encode(made: SumFormulation, plan: Plan) -> SumSolution | None:
     if plan.technologies != made.problem.cluster.technologies:
         return None
     at = choice_of(made.problem, made.choices, plan)
-    if at is not None:
-        return _encode(made, at, plan)
+    alike = None if at is None else _of_alike(made, at, plan)
     found = (_between(made, walk, plan) for walk in walks_of(made, plan))
-    return next((each for each in found if each is not None), None)
+    return alike or next((each for each in found if each is not None), None)
 
 
-def _encode(made: SumFormulation, at: int, plan: Plan) -> SumSolution | None:
+def _of_alike(made: SumFormulation, at: int, plan: Plan) -> SumSolution | None:
+    """Return the solution that is a plan all of whose stages are alike."""
     choice, arcs = made.choices[at], list[int]()
     cut = choice.stages if choice.chunks > 1 else made.of(choice).cuts - 1
     for position, stage in enumerate(reversed(plan.stages), start=1):

@@ -1,9 +1,9 @@
 """Outer choices of plans whose stages have widths of their own under the objective `sum`, the best bound first.
 
-Each layer takes, in some form, no less than its least work, and holds no fewer device-ticks than its least work times
-the width of that form. So of `S` stages with so many devices for a replica the largest load is no less than the heaviest
-layer, the mean of the work, and that of the device-ticks, and an outer choice has a bound before anything is known of
-its stages.
+Each layer takes no less than its least work in any form, and holds no fewer device-ticks than the least of that work
+times the width of the form. So of ``S`` stages with so many devices for a replica the largest load is no less than the
+heaviest layer, the mean of the work, and that of the device-ticks, and an outer choice has a bound before anything is
+known of its stages.
 """
 
 from __future__ import annotations
@@ -95,8 +95,11 @@ def wide_choices(
     by_devices
         Tell plans apart that take different numbers of devices.
     """
-    found = [(bound, at, count, each) for at, each in enumerate(layouts(tables, every=every))
-             for count, bound in _bounds(tables, each)]
+    found = [
+        (bound, at, count, each)
+        for at, each in enumerate(layouts(tables, every=every))
+        for count, bound in _bounds(tables, each)
+    ]
     for bound, _, count, each in sorted(found, key=lambda one: one[:3]):
         further = _further(tables, each)
         if not by_devices:

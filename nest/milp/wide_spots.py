@@ -1,7 +1,7 @@
 """Where stages with widths of their own may stand under the objective `sum`, and in which order (C8, C9, C10).
 
-A *spot* is where a stage stands, of which form, and how the transfer from the stage before it takes in each replica: all
-that the stages behind can see of those before. What a stage takes follows from its spot and the next one.
+A *spot* is where a stage stands, of which form, and how the transfer from the stage before it takes in each replica:
+all that the stages behind can see of those before. What a stage takes follows from its spot and the next one.
 """
 
 from __future__ import annotations

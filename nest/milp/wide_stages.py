@@ -8,16 +8,18 @@ takes by itself is in the tables of its form, `nest.tables`, and is found as tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from nest.milp.sum_stages import StageWays
-from nest.milp.sum_ways import Kept, Ways, undominated
+from nest.milp.sum_ways import Kept, Ways
 from nest.milp.wide_choices import WideChoice, least_work
-from nest.milp.wide_spots import Frame, Layout, Spots
+from nest.milp.wide_spots import Layout, Step
 from nest.milp.wide_states import States
 from nest.tables import UnevenTables
 from nest.tables.grouped import NO_BOUNDARY, Site
+from nest.tables.shares import Option
 from nest.units import LONGEST
 
 MOST_KEPT = 256
@@ -25,6 +27,34 @@ MOST_KEPT = 256
 
 MOST_LAYOUTS = 8
 """Layouts of which the spots are kept for reuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of an outer choice: stages of a load of at most ``most``, each form with its ways to shard."""
+
+    choice: WideChoice
+    states: States
+    options: tuple[tuple[Option, ...], ...]
+    most: int
+
+    def between(self, own: Ways, where: tuple[int, int], step: Step | None, *, opens: bool) -> Ways:
+        """Return stages at a spot in a frame with both their transfers, between states; None behind the last.
+
+        Parameters
+        ----------
+        own
+            Transfers apart, between layers.
+        opens
+            Whether they are the first of the pipeline.
+        """
+        states, (frame, spot) = self.states, where
+        pairs = states.spots.closing[spot] if step is None else step.pairs
+        load = own.load + states.spots.transfers.ticks(pairs, own.first, own.end)
+        first = np.zeros_like(own.first) if opens else states.number(frame, spot, own.first)
+        last = np.full_like(own.end, states.count - 1)
+        end = last if step is None else states.number(frame, step.to, own.end)
+        return own._replace(first=first, end=end, load=load).pick(load <= self.most)
 
 
 class WideWays:
@@ -46,7 +76,7 @@ class WideWays:
     """
 
     def __init__(self, tables: UnevenTables, kept: Kept) -> None:
-        self.tables, self.kept, self.work = tables, kept, least_work(tables)
+        self.tables, self.work = tables, least_work(tables)
         self.most_sent: tuple[int, ...] = ()
         self._forms = [StageWays(form, kept) for form in tables.forms]
         self._states: dict[Layout, States] = {}
@@ -66,51 +96,39 @@ class WideWays:
 
     def positions(self, choice: WideChoice, most: int = LONGEST - 1) -> list[Ways]:
         """Return the stages of a choice of a load of at most ``most``, by position from the end."""
-        states, found = self.states_of(choice), list[Ways]()
+        options = self.tables.options(choice.replicas, choice.stages)
+        asked, found = _Asked(choice, self.states_of(choice), options, most), list[Ways]()
         for position in range(1, choice.stages + 1):
-            parts = list(self._at(choice, states, position, most))
-            ways = Ways.together(parts)
-            found.append(undominated(ways, states.count) if self.kept == "fastest" else ways)
-            if not len(ways.first):
-                return [ways] * choice.stages
+            found.append(Ways.together(list(self._at(asked, position))))
+            if not len(found[-1].first):
+                return [found[-1]] * choice.stages
         return found
 
-    def _at(self, choice: WideChoice, states: States, position: int, most: int) -> Iterator[Ways]:
+    def _at(self, asked: _Asked, position: int) -> Iterator[Ways]:
         """Yield the stages at a position: those of each spot, before each of those that may follow."""
-        spots, opens = states.spots, position == choice.stages
+        spots, opens = asked.states.spots, position == asked.choice.stages
         for number, frame in enumerate(spots.frames):
             among = frame.firsts if opens else [at for at, spot in enumerate(spots.spots) if spot.start]
             for at in among:
-                own = self._alone(choice, spots, frame, at, position, most)
-                if position == 1 and at in frame.lasts and choice.devices in (0, spots.used(at)):
-                    yield self._between(own, states, most, (number, at, None, spots.closing[at]), opens)
+                own = self._alone(asked, (at, position), frame.levels)
+                if position == 1 and at in frame.lasts and asked.choice.devices in (0, spots.used(at)):
+                    yield asked.between(own, (number, at), None, opens=opens)
                 for step in spots.steps[at] if position > 1 else ():
-                    yield self._between(own, states, most, (number, at, step.to, step.pairs), opens)
+                    yield asked.between(own, (number, at), step, opens=opens)
 
-    def _between(
-        self, own: Ways, states: States, most: int, where: tuple[int, int, int | None, int], opens: bool
-    ) -> Ways:
-        """Return stages with both their transfers, from their states to the next ones."""
-        frame, spot, to, pairs = where
-        load = own.load + states.spots.transfers.ticks(pairs, own.first, own.end)
-        first = np.zeros_like(own.first) if opens else states.number(frame, spot, own.first)
-        end = np.full_like(own.end, states.count - 1) if to is None else states.number(frame, to, own.end)
-        return own._replace(first=first, end=end, load=load).pick(load <= most)
-
-    def _alone(self, choice: WideChoice, spots: Spots, frame: Frame, at: int, position: int, most: int) -> Ways:
-        """Return the stages at a spot by themselves, transfers apart, between layers."""
-        spot, options = spots.spots[at], self.tables.options(choice.replicas, choice.stages)
-        form, holders = self.tables.forms[spot.form], spots.holders(at)
+    def _alone(self, asked: _Asked, where: tuple[int, int], joined: tuple[int, ...]) -> Ways:
+        """Return the stages at a spot and a position by themselves, transfers apart, between layers."""
+        (at, position), choice = where, asked.choice
+        holders, number = asked.states.spots.holders(at), asked.states.spots.spots[at].form
+        form, options = self.tables.forms[number], asked.options[number]
         passing = self.tables.passing(choice.replicas, position)
-        shares = tuple(form.shares(holders, option.together) for option in options[spot.form])
+        shares = tuple(form.shares(holders, option.together) for option in options)
         ends = position == choice.stages, position == 1
-        key = spot.form, shares, passing, ends, frame.levels, most
+        key = number, shares, passing, ends, joined, asked.most
         if key not in self._own:
             if len(self._own) >= MOST_KEPT:
                 self._own.clear()
-            site = Site(((NO_BOUNDARY, NO_BOUNDARY),), holders, frame.levels)
-            ways = self._forms[spot.form].alone(site, passing, options[spot.form], ends, most)
-            before = sum(len(each) for each in options[: spot.form])
-            self._own[key] = ways._replace(option=ways.option + before)
-        return self._own[key]
-
+            site = Site(((NO_BOUNDARY, NO_BOUNDARY),), holders, joined)
+            self._own[key] = self._forms[number].alone(site, passing, options, ends, asked.most)
+        before = sum(len(each) for each in asked.options[:number])
+        return self._own[key]._replace(option=self._own[key].option + before)
