@@ -37,9 +37,6 @@ def require_scope(problem: Problem) -> None:
         raise OutOfScope("preset", what, REMEDY)
     for name in problem.choices.uneven:
         _require_budgets(problem, f"choices.{name}")
-    if problem.cluster.classes:
-        what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
-        raise OutOfScope("cluster.classes", what, REMEDY)
     if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
         what = "the programme counts no bytes of stages with chunks"
         raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")

@@ -34,7 +34,7 @@ def alone(tables: Tables, plan: Plan) -> SumFormulation | None:
 def _choices_of(tables: Tables, plan: Plan) -> Iterator[AnyChoice]:
     """Yield the outer choices that a plan may be of."""
     if plan.variant in tables.fitting:
-        alike = [choice for _, choice in choices_of(tables, plan.variant, every=True)]
+        alike = [each.choice for each in choices_of(tables, plan.variant, every=True)]
         at = choice_of(tables.problem, alike, plan)
         if at is not None:
             yield alike[at]
