@@ -63,6 +63,16 @@ class StageWays:
         self._sharded: dict[tuple[GroupedBand, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
+    @property
+    def work(self) -> int:
+        """Ticks that the loads of all stages of a plan add up to at least."""
+        return int(self.tables.work.sum())
+
+    @property
+    def most_sent(self) -> tuple[int, ...]:
+        """Bytes that all stages of a plan together may send, by column of `Ways.sent`."""
+        return self.bytes.most
+
     def cuts_of(self, choice: SumChoice) -> int:
         """Return how many cuts the paths of an outer choice have; interleaved there is one between all stages."""
         return self.tables.cuts if choice.chunks == 1 else choice.stages + 1
@@ -104,7 +114,7 @@ class StageWays:
                 load = band.work + band.hops(site.pairs)
                 chosen = np.nonzero(band.valid & (load <= most))
                 none = np.zeros((len(chosen[0]), 1 + len(self.bytes.most)), dtype=np.int64)
-                known[key] = Ways(*band.cuts_of(chosen), load[chosen], *[none[:, 0]] * 4, none[:, 1:])
+                known[key] = Ways._make([*band.cuts_of(chosen), load[chosen], *[none[:, 0]] * 4, none[:, 1:]])
             return known[key]
 
         return self._in_turn(choice, at)
@@ -118,9 +128,24 @@ class StageWays:
                 return [Ways.together([], len(self.bytes.most))] * choice.stages
         return [found[position] for position in range(1, choice.stages + 1)]
 
+    def alone(
+        self, seen: Seen, passing: Passing, options: tuple[Option, ...], ends: tuple[bool, bool], most: int
+    ) -> Ways:
+        """Return the stages in one place, whichever plan they are of, of a load of at most ``most``.
+
+        Parameters
+        ----------
+        ends
+            Whether they hold the first layer, and the last one.
+        """
+        band = self._band(most, Ends(*ends))
+        ways = self._ways(band, _Sight(seen, passing, band.at, ()), options, most)
+        held = ways.first == 0, ways.end == self.tables.cuts - 1
+        return ways.pick(np.logical_and.reduce([each == wanted for each, wanted in zip(held, ends, strict=True)]))
+
     def _band(self, most: int, ends: Ends) -> GroupedBand:
-        """Return tables of all stages of a load of at most ``most``."""
-        depth = max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
+        """Return tables of all stages of a load of at most ``most``, and longer ones."""
+        depth = max(1, self.tables.deepest_within(min(most, self.work)))
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if (rounded, ends) not in self._bands:
             self._bands[rounded, ends] = band_of(self.tables, rounded, ends)
