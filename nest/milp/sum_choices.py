@@ -73,7 +73,10 @@ class SumChoice:
 
     def takes(self, loads: _Ticks, slowest: _Ticks, sync: _Ticks) -> _Ticks:
         """Return the objective (D14) of plans from the sum of their loads, the largest one, and the synchronisation."""
-        return (self.further + 1) * slowest - (slowest - loads) // self.chunks + sync
+        works: _Ticks = (self.further + 1) * slowest - (slowest - loads) // self.chunks
+        waits: _Ticks = loads + -(-self.further * slowest // self.chunks)
+        longer: _Ticks = (waits - works) * (waits > works)
+        return works + longer + sync
 
     def most_load(self, work: int, limit: int) -> int:
         """Return the largest load (D14) of plans below a limit whose loads add up to some work or more.
@@ -81,7 +84,11 @@ class SumChoice:
         Negative where there is no such plan.
         """
         left, times = self.chunks * (limit - 1) - work, (self.further + 1) * self.chunks - 1
-        return left if left < 0 else min(left // times if times else LONGEST - 1, LONGEST - 1)
+        waits = self.chunks * (limit - 1 - work)
+        if min(left, waits) < 0:
+            return min(left, waits)
+        most = left // times if times else LONGEST - 1
+        return min(most, waits // self.further if self.further else LONGEST - 1, LONGEST - 1)
 
     @property
     def starts(self) -> Ints:
@@ -194,11 +201,11 @@ def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
 
 
 def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
-    """Yield those that are interleaved: equal parts, and microbatches that are a multiple of the stages."""
+    """Yield those that are interleaved: several stages, and equal parts."""
     made, numbers, cuts = tables.of_variant(variant), _numbers(tables, variant), list[tuple[int, int, int, int]]()
     for stages, replicas, further in zip(*map(np.ndarray.tolist, numbers[:3]), strict=True):
         admitted = tables.filters.outer(Outer(variant, stages, replicas))
-        if admitted and stages > 1 and (further + 1) % stages == 0:
+        if admitted and stages > 1:
             cuts += [(bound, stages, replicas, chunks) for chunks, bound in cut_bounds(made, stages, further + 1)]
     for bound, stages, replicas, chunks in sorted(cuts):
         seen, options = set[object](), made.options(replicas, stages)
@@ -233,8 +240,9 @@ def cut_bounds(tables: GroupedTables, stages: int, microbatches: int) -> Iterato
         ends = tables.graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
         if ends is not None:
             loads = np.diff(work[[0, *ends]]).reshape(chunks, stages).sum(axis=0)
-            largest = int(loads.max())
-            bound = microbatches * largest - (largest - int(loads.sum())) // chunks
+            largest, total = int(loads.max()), int(loads.sum())
+            short, long = sorted((microbatches * largest, total))
+            bound = long - (largest - short) // chunks
             yield chunks, min(bound, HARD_LIMIT // 2)
 
 
