@@ -59,7 +59,7 @@ def reported(problem: Problem, plan: Plan | None = None, *, searched: bool = Tru
     return Reported(
         priced,
         run,
-        sensitivity(problem, plan, time_limit_s=30.0),
+        sensitivity(problem, plan, time_limit_s=600.0),
         runners_up(problem, plan, 2)[0],
         trace,
         len(trace),

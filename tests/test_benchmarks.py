@@ -84,7 +84,7 @@ def test_targets(target: measure.Target, verdict: str) -> None:
 
 def test_whole_process() -> None:
     """Memory and time are those of the command alone, and its output is its own."""
-    done = measure.in_process([sys.executable, "-c", "x = bytearray(50_000_000); print('one'); print('two')"], 60)
+    done = measure.in_process([sys.executable, "-c", "x = bytearray(50_000_000); print('one'); print('two')"], 600)
     assert done.output == "one\ntwo\n"
     assert done.exit == 0
     assert 50 < done.peak_mb < 100
@@ -93,9 +93,9 @@ def test_whole_process() -> None:
 
 def test_whole_process_ends_at_the_limit() -> None:
     """A command that takes too long is ended, and says so."""
-    done = measure.in_process([sys.executable, "-c", "import time; time.sleep(60)"], 0.5)
+    done = measure.in_process([sys.executable, "-c", "import time; time.sleep(600)"], 0.5)
     assert done.killed
-    assert 0.5 <= done.seconds < 30
+    assert 0.5 <= done.seconds < 300
 
 
 def test_runs_of_the_original() -> None:

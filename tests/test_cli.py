@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from pace import children_s, is_within
 
 from nest import __version__
 from nest.cli import cli, run
@@ -79,7 +79,7 @@ def best_plan() -> Plan:
 def nest(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the program as a process of its own, with both streams piped."""
     command = [*PROGRAM, *map(str, arguments)]
-    settings = {"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 120}
+    settings = {"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 600}
     return subprocess.run(command, check=False, **{**settings, **options})
 
 
@@ -100,12 +100,14 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_help_is_quick() -> None:
-    """Help comes at once; the limit is generous to slow machines."""
-    begin = time.perf_counter()
-    done = nest("--help")
-    assert time.perf_counter() - begin < 1
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "solve" in done.stdout
+    """Help comes at once: it takes a tenth of a second of the processor; the limit is generous to slow machines."""
+
+    def help_comes() -> None:
+        done = nest("--help")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "solve" in done.stdout
+
+    assert is_within(1.5, help_comes, children_s)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
@@ -470,7 +472,7 @@ def test_interrupt_is_quiet(problem_path: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job starts with it ignored
         "def wait(*_, **__):\n"
         "    print('waiting', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "nest.solve.solve = wait\n"
         "from nest.cli import main\n"
         "main()"
@@ -485,7 +487,7 @@ def test_interrupt_is_quiet(problem_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=300) == ("", "")
     assert process.returncode == 130
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -10,6 +9,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import oracle_default as oracle
 import pytest
+from pace import is_within
 from random_default import SMALL, Size, random_problem
 from seeds import seeds
 
@@ -253,9 +253,7 @@ def test_long_search_stops_in_time() -> None:
     levels = (Level(8, 1e11, 1e-6), Level(512, 1e10, 1e-5))
     graphs = {Variant(t): LayerGraph(layers, edges) for t in (1, 2, 4, 8)}
     problem = Problem("long", graphs, Cluster(4096, 8 * 10**10, levels), Training(1000), preset=DEFAULT)
-    begin = time.process_time()
-    solve(problem, time_limit_s=0.5)
-    assert time.process_time() - begin < 10
+    assert is_within(10, lambda: solve(problem, time_limit_s=0.5))
 
 
 def test_reasons() -> None:
@@ -285,7 +283,7 @@ def test_reasons() -> None:
 def test_explanations_hold(seed: int) -> None:
     """Where there is no plan, each change that is said to help does."""
     problem = random_problem(seed, SMALL)
-    explanation = explain(problem)
+    explanation = explain(problem, time_limit_s=None)
     assert (explanation is None) == (oracle.best(problem, oracle.Rounding(9)).plan is not None)
     for relaxation in () if explanation is None else explanation.relaxations:
         assert solve(relaxation.problem).plan is not None, relaxation.text
@@ -358,14 +356,13 @@ def test_more_of_anything_never_hurts() -> None:
 
 
 def test_large() -> None:
-    """A hundred layers on a thousand devices, in little more than a second: what this design promises."""
+    """A hundred layers on a thousand devices, in about a second: what this design promises."""
     layers = tuple(Layer(at, 0.01, 0.02, 3 * 10**8, 10**8) for at in range(98))
     graph = LayerGraph(layers, tuple(Edge(at, at + 1, 5 * 10**7) for at in range(97)))
     levels = (Level(8, 3e11, 3e-6), Level(20, 2.5e10, 1.4e-5), Level(7, 2.5e10, 1.5e-5))
     cluster = Cluster(1024, 8 * 10**10, levels, partial=True)
     training = Training(global_batch=1536, copies=Copies(6, 2), overhead_bytes=4 * 10**9)
     graphs = {Variant(t, 1, 1, sp, b): graph for t in (1, 2, 4, 8) for b in (1, 2, 4) for sp in (False, True)}
-    begin = time.process_time()
-    result = solve(Problem("large", graphs, cluster, training, preset=DEFAULT))
-    assert result.status is Status.OPTIMAL
-    assert time.process_time() - begin < 10
+    problem = Problem("large", graphs, cluster, training, preset=DEFAULT)
+    assert solve(problem).status is Status.OPTIMAL
+    assert is_within(10, lambda: solve(problem))

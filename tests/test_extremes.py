@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from pace import is_within
 
 from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
@@ -50,10 +51,9 @@ def test_ring_beyond_64_bits() -> None:
 def test_flat_and_wide(fanouts: tuple[int, ...]) -> None:
     """Levels that join nothing cost no search: a group as large as the cluster is never left."""
     levels = tuple(Level(fanout, 1e9, 1e-3) for fanout in fanouts)
-    begin = time.process_time()
-    result = solve(chain(1e-2, Cluster(8192, 10**9, levels), Choices(zero=frozenset({2})), layers=2))
-    assert result.status is Status.OPTIMAL
-    assert time.process_time() - begin < 20
+    problem = chain(1e-2, Cluster(8192, 10**9, levels), Choices(zero=frozenset({2})), layers=2)
+    assert solve(problem).status is Status.OPTIMAL
+    assert is_within(5, lambda: solve(problem))
 
 
 def test_time_limit_holds_inside_an_outer_choice() -> None:

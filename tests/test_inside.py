@@ -249,7 +249,7 @@ def test_reason() -> None:
     reason = solve(none).reason
     assert reason is not None
     assert "sharded inside over 4" in reason
-    explained = explain(none)
+    explained = explain(none, time_limit_s=None)
     assert explained is not None
     assert {each.kind for each in explained.relaxations} >= {"memory"}
     assert not any("shard_inside" in text for text in explained.conflict)

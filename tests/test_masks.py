@@ -155,7 +155,7 @@ def test_explained_by_constraints() -> None:
         problem = constrained(seed)
         free = problem.with_constraints()
         if solve(problem).plan is None and solve(free).plan is not None:
-            explanation = explain(problem)
+            explanation = explain(problem, time_limit_s=None)
             assert explanation is not None
             assert any(name.startswith("drawn: ") for name in explanation.conflict), explanation
             dropped = [each for each in explanation.relaxations if each.text.startswith("drop drawn: ")]

@@ -88,7 +88,7 @@ def probed(report: Reported, tmp_path: Path, *, width: int = 1200, theme: str = 
         "--dump-dom",
         f"file://{file}?theme={theme}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     title = done.stdout.partition("<title>probed ")[2].partition("</title>")[0]
     assert title, done.stdout[:2000]
     document = json.loads(title.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))

@@ -127,7 +127,7 @@ def test_explanation() -> None:
     assert found.complete
     assert [part.partition(":")[0] for part in found.conflict] == ["budget"]
     assert any(relaxation.text.startswith("drop budget") for relaxation in found.relaxations)
-    assert explain(plain.with_constraints(dear(plain, 1))) is None
+    assert explain(plain.with_constraints(dear(plain, 1)), time_limit_s=None) is None
 
 
 def test_explanation_without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_explanation_without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SolverUnavailable("ortools is not installed")
 
     monkeypatch.setattr("nest.explain.questions.solve_cpsat", missing)
-    assert explain(FREE.with_constraints(dear(FREE, 1e-6))) is None
+    assert explain(FREE.with_constraints(dear(FREE, 1e-6)), time_limit_s=None) is None
 
 
 def test_dynamic_program_alone_refuses() -> None:

@@ -278,7 +278,7 @@ def test_budget_below_all() -> None:
     result = solve(problem)
     assert (result.status, result.plan) == (Status.INFEASIBLE, None)
     assert result.reason == "the links of 4 devices cost 4 at least, 3 may be spent"
-    explanation = explain(problem, result.reason)
+    explanation = explain(problem, result.reason, time_limit_s=None)
     assert explanation is not None
     assert explanation.conflict == ("price_at_most=3",)
     assert [each.text for each in explanation.relaxations] == ["drop price_at_most=3"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from nest.cli.exits import finding_code
+from nest.cli.frameworks import ANY, certified_for_option, target_of
 from nest.cli.options import json_option, plan_options, plan_output_option, time_limit_option
 from nest.cli.output import print_json, screen, writable
 from nest.cli.reading import plan_from, problem_from, solved
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--with", "provers", metavar="NAMES", default="checker", show_default=True, help="Ask checker, cpsat, pyomo."
 )
+@certified_for_option
 @time_limit_option("Give each prover S seconds.")
 @plan_output_option("Write the better plan.")
 @json_option
@@ -38,34 +40,48 @@ def certify_command(
     provers: str,
     time_limit: float | None,
     output: Path | None,
+    target: str | None,
 ) -> int:
     """Have independent provers say whether a plan is the best one.
 
     The problem is the one that PLAN.json carries, or that --problem gives. A problem in place of PLAN.json is solved
-    first. Exits with 0 if the plan is proven optimal, with 1 if there is a
-    better one, which is printed, with 3 if it breaks a rule or there is no plan, with 4 if that is not decided within
-    the limit.
+    first. A plan that was found for a framework is put beside the others that the framework can run. Exits with 0 if
+    the plan is proven optimal, with 1 if there is a better one, which is printed, with 3 if it breaks a rule or there
+    is no plan, with 4 if that is not decided within the limit.
     """
     from nest.certify import require
     from nest.files import certificate_document, write_plan
     from nest.runs.carried import computed_now
 
-    target = None if output is None else writable(output, problem_path or first_path)
+    better_path = None if output is None else writable(output, problem_path or first_path)
     names = [name.strip() for name in provers.split(",")]
     require(names)
     files = first_path, second_path, problem_path
-    problem, certificate, origin = _certified(files, preset, settings, names, time_limit, quiet=as_json)
-    if target is not None and certificate.better is not None:
-        write_plan(certificate.better, target, origin, computed_now())
+    certified = _certified(files, preset, settings, names, time_limit, target=target, quiet=as_json)
+    problem, certificate = certified.problem, certified.certificate
+    more = {} if certified.target is None else {"for": certified.target}
+    if better_path is not None and certificate.better is not None:
+        write_plan(certificate.better, better_path, certified.origin, computed_now() | more)
     if as_json:
         from nest.provenance import versions
 
-        print_json(certificate_document(problem, certificate, versions()))
+        print_json(certificate_document(problem, certificate, versions() | more))
     else:
         from nest.report.terminal import certificate_text
 
         click.echo(certificate_text(problem, certificate, screen()))
+        if certified.target is not None:
+            click.echo(f"{'Among':<11}plans that {certified.target} can run; --for any asks about all")
     return finding_code(certificate)
+
+
+class _Certified(NamedTuple):
+    """A problem, what provers say about its plan, where the problem comes from, and the framework that it is about."""
+
+    problem: Problem
+    certificate: Certificate
+    origin: Origin | None
+    target: str | None
 
 
 def _certified(
@@ -75,21 +91,30 @@ def _certified(
     provers: Sequence[str],
     time_limit_s: float | None,
     *,
+    target: str | None,
     quiet: bool,
-) -> tuple[Problem, Certificate, Origin | None]:
-    """Return a problem, what provers say about its plan, and where the problem comes from."""
+) -> _Certified:
+    """Read a problem and a plan of it, and ask the provers; without a plan, solve the problem first."""
     from nest.certify import certify, certify_result, require
     from nest.files.plan_file import is_plan
     from nest.runs.carried import origin_of_file
 
     first, second, given = files
     if second is None and given is None and not is_plan(first):
+        if target not in (None, ANY):
+            raise click.UsageError(f"--for {target} is of a plan; nest solve --for {target} --certify solves first")
         problem = problem_from(first, preset, settings)
         require(provers, problem)
         result = solved(problem, time_limit_s, quiet=quiet)
         certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
-        return problem, certificate, origin_of_file(first, problem.name, preset, settings)
+        return _Certified(problem, certificate, origin_of_file(first, problem.name, preset, settings), None)
     found, _ = plan_from((first, second), given, preset, settings)
+    framework = target_of(target, found, provers)
+    if framework is not None:
+        from nest.export import FRAMEWORKS, certify_for
+
+        certificate = certify_for(found, FRAMEWORKS[framework], time_limit_s=time_limit_s)
+        return _Certified(found.problem, certificate, found.origin, framework)
     require(provers, found.problem)
     certificate = certify(found.problem, found.plan, provers=provers, time_limit_s=time_limit_s)
-    return found.problem, certificate, found.origin
+    return _Certified(found.problem, certificate, found.origin, None)

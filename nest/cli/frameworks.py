@@ -1,8 +1,8 @@
-"""``nest solve --for``: the best plan that a training framework can run."""
+"""``--for``: the best plan that a training framework can run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,17 +14,42 @@ if TYPE_CHECKING:
     from nest.objectives import Search
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import Posed, Run
+    from nest.runs import Posed, Run, SelfContained
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 TARGETS = ("megatron", "torchtitan", "deepspeed", "accelerate")
+ANY = "any"
 
 
 def for_option(command: Command) -> Command:
     """Add ``--for``."""
     text = "Only plans that it can run, as nest export writes them."
     return click.option("--for", "target", type=click.Choice(TARGETS), help=text)(command)
+
+
+def certified_for_option(command: Command) -> Command:
+    """Add the ``--for`` of ``nest certify``."""
+    text = f"Among the plans that it can run; {ANY!r} for all plans.  [default: what PLAN.json was found for]"
+    return click.option("--for", "target", type=click.Choice((*TARGETS, ANY)), help=text)(command)
+
+
+def target_of(target: str | None, found: SelfContained, provers: Sequence[str]) -> str | None:
+    """Return among whose plans one is to be certified: what is typed, or what it was found for; None for all.
+
+    Raises
+    ------
+    click.UsageError
+        If provers are asked that know nothing of frameworks.
+    """
+    wanted = target or found.provenance.get("for", ANY)
+    if wanted not in TARGETS:
+        return None
+    others = [name for name in provers if name != "checker"]
+    if others:
+        what = f"--with {','.join(others)} does not go with --for {wanted}, which puts parts to the checker"
+        raise click.UsageError(f"{what}; --for {ANY} asks about all plans")
+    return wanted
 
 
 def require_alone(target: str | None, *, minimize: str, backend: str, certify: bool) -> None:

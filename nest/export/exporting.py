@@ -9,7 +9,7 @@ from nest.evaluate import evaluate
 from nest.export.base import Assignment, Export, Framework, Inexpressible
 from nest.export.nearest import nearest
 from nest.plan import Plan
-from nest.runs import SelfContained
+from nest.runs import Run, SelfContained
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,20 @@ def exported(given: Assignment, framework: Framework) -> Export:
     return replace(export, notes=(*given.standing, *export.notes))
 
 
-def _judged(found: SelfContained, plan: Plan) -> Assignment:
-    """Return a plan with its judged time."""
+def run_with(found: SelfContained) -> Run:
+    """Return the run that a plan is a plan of; raises `InvalidPlan` where its problem is a file of costs."""
     if found.run is None:
         what = "the plan's problem is a file of costs, which does not say what the model is"
         remedy = "plan a model and a cluster (nest solve --model, or a run file), or ask for ranks"
         raise InvalidPlan("problem", what, remedy)
+    return found.run
+
+
+def _judged(found: SelfContained, plan: Plan) -> Assignment:
+    """Return a plan with its judged time."""
+    run = run_with(found)
     verdict = evaluate(found.problem, plan)
     if verdict.objective_ticks is None or not verdict.legal:
         broken = verdict.violations[0]
         raise InvalidPlan("plan", f"it breaks rule {broken.rule}: {broken.message}", "nest evaluate says more")
-    return Assignment(found.run, found.problem, plan, verdict.scale.time.seconds(verdict.objective_ticks))
+    return Assignment(run, found.problem, plan, verdict.scale.time.seconds(verdict.objective_ticks))
