@@ -219,10 +219,10 @@ def test_every_moment_counts_beside_buffers() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_objective_of_equal_stages_is_played(seed: int) -> None:
-    """For equal stages the objective is what the schedule takes: full work, and a bubble of one chunk."""
+    """For equal stages the objective is what the schedule takes, for any number of microbatches."""
     rng = random.Random(seed)
     stages, number = rng.randint(2, 6), rng.randint(2, 4)
-    forward, backward, microbatches = number * rng.randint(1, 9), number * rng.randint(1, 9), stages * rng.randint(1, 5)
+    forward, backward, microbatches = number * rng.randint(1, 9), number * rng.randint(1, 9), rng.randint(1, 30)
     load = forward + backward
     played = simulate(
         Pipeline((StageTimes(forward, backward),) * stages, microbatches), Schedule("interleaved", number)

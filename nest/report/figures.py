@@ -84,7 +84,7 @@ class PricedPlan:
 
     @property
     def once_s(self) -> float:
-        """What an iteration takes besides `rounds` and the synchronisation: loads of all stages, for the first microbatch.
+        """What an iteration takes but for `rounds` and the synchronisation: all loads, for the first microbatch.
 
         Interleaved, the largest and of the others one chunk; with fewer microbatches than stages more, as chunks wait.
         Where the schedule is played, what the slowest stage waits.
