@@ -24,11 +24,10 @@ from nest.dp.incumbent import Incumbent
 from nest.dp.sum_outer import SumBounds, SumChoices, least_of_variant, sum_choices, sum_ranges
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
-from nest.errors import InvalidProblem, OutOfScope
+from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.graph import Collective, Edge, Layer, LayerGraph, Recomputed
 from nest.line import EVERY, Line
-from nest.milp.scope import require_scope
 from nest.places import lines
 from nest.plan import Plan, Stage
 from nest.presets import DEFAULT, PAPER
@@ -304,12 +303,6 @@ def test_side_constraints() -> None:
     with pytest.raises(InvalidProblem, match=r"a device has 4000.* bytes, give fewer"):
         posed(graph, two_classes(memory=4000)).with_constraints(MemoryHeadroom(bytes=5000))
     assert solve(problem.with_constraints(WithinLevel("stage", 0))).plan is not None
-
-
-def test_programme_refuses() -> None:
-    """The mathematical programme does not know classes, and says so before it looks for a package."""
-    with pytest.raises(OutOfScope, match="the programme covers devices of one class, and there are slow, fast"):
-        require_scope(posed(chain(0.002, 0.001), two_classes()))
 
 
 def test_bad_clusters() -> None:

@@ -47,7 +47,6 @@ ROWS = {"together", "apart", "cuts_at", "equal_stages", "pin", "distinct_stages"
 """Kinds that ask which layers are in a stage, or which stage it is, taking its layers for one row."""
 
 MAY_BE_REFUSED: Mapping[str, set[str]] = {
-    "classes": COUPLING,
     "simulated": COUPLING,
     "interleaved": ROWS | {"level_traffic"},
     "stage_tensor": set(KINDS) - {"max_devices", "memory_headroom"},

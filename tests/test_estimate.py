@@ -15,6 +15,7 @@ from nest.cli.estimate import estimate_command
 from nest.cli.exits import ExitCode
 from nest.cli.validate import validate_command
 from nest.errors import InvalidProblem
+from nest.validation import Table, compare, table_named
 
 GPT = ("--family", "gpt", "--layers", "48", "--hidden", "6144", "--heads", "64", "--vocab", "51200")
 PLAN = (*GPT, "--cluster", "selene:8", "--seq", "2048", "--global-batch", "4", "--microbatch", "4", "--tensor", "8")
@@ -59,6 +60,20 @@ def test_a_published_iteration() -> None:
     parts = stage["memory"]
     assert stage["memory_bytes"] == sum(parts.values()) - parts["stepping"]
     assert found["largest_reserve_bytes"] == found["hbm_bytes"] - stage["memory_bytes"]
+
+
+def test_a_row_of_a_search() -> None:
+    """The command of docs/costs.md: 72 layers of BLOOM's search, by software without fused attention."""
+    page = (Path(__file__).parents[1] / "docs" / "costs.md").read_text()
+    (command,) = (line for line in page.splitlines() if line.startswith("$ nest estimate --cluster jean-zay:384"))
+    typed = command.split()[3:]
+    found = document(estimate_command, *typed)
+    table = table_named("bloom")
+    assert isinstance(table, Table)
+    cases = [case for case in table.cases() if case.seconds == 117.07]
+    assert [compare(case).estimate.iteration_s for case in cases] == [pytest.approx(found["iteration_s"], rel=1e-12)]
+    assert document(estimate_command, *typed, "--no-flash")["iteration_s"] == found["iteration_s"]
+    assert document(estimate_command, *typed, "--flash")["iteration_s"] < 0.98 * found["iteration_s"]
 
 
 def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:

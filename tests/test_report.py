@@ -19,7 +19,7 @@ from nest.constraints import MaxDevices, MaxStages
 from nest.evaluate import evaluate
 from nest.graph import Edge, Layer, LayerGraph, LayerId
 from nest.plan import Plan, Stage
-from nest.presets import ARTIFACT, PAPER
+from nest.presets import ARTIFACT, DEFAULT, PAPER
 from nest.problem import Choices, Problem, Training, Variant
 from nest.report.facts import problem_facts
 from nest.report.figures import PricedPlan
@@ -407,6 +407,19 @@ def test_problem_shows_side_constraints() -> None:
     assert "aside" not in problem_text(chain(), Screen())
     told = [{"kind": "max_stages", "text": "at most 1 stage"}, {"kind": "max_devices", "text": "at most 3 devices"}]
     assert problem_facts(problem)["constraints"] == told
+
+
+def test_space_says_which_plans_it_leaves_out() -> None:
+    """Plans whose stages differ in width, or take from one branch first, are many more, and nobody counts them."""
+    wide = chain().with_preset(DEFAULT)
+    assert " plans fit on the devices\n" in problem_text(wide, Screen(120))
+    for own in ({"stage_tensor": frozenset({1})}, {"shard_inside": frozenset({1, 2})}):
+        said = " plans whose stages are all of one width fit on the devices\n"
+        assert said in problem_text(wide.with_choices(**own), Screen(120))
+    graph = wide.graphs[Variant(1)]
+    loose = replace(graph, edges=tuple(Edge(0, at, 100) for at in range(1, len(graph))))
+    said = " plans along one order of the layers fit on the devices\n"
+    assert said in problem_text(replace(wide, graphs={Variant(1): loose}), Screen(120))
 
 
 def test_problem_facts_by_hand() -> None:

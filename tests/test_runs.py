@@ -106,6 +106,14 @@ def test_what_is_named_is_tried() -> None:
     assert {each.recomputes for each in unfused.graphs.values()} == {frozenset({"selective", "full"})}
 
 
+def test_software_without_fused_attention() -> None:
+    """What has none is priced without it, where nothing else is said, and may compute scores again."""
+    old = framework_named("megatron-2022")
+    posed = {flash: problem_of(run_of(GPT, flash=flash, framework=old)).problem for flash in (None, False, True)}
+    assert posed[None] == posed[False] != posed[True]
+    assert problem_of(run_of(GPT)).problem == problem_of(run_of(GPT, flash=True)).problem
+
+
 def test_recomputation_keeps_less() -> None:
     """None keeps at least what selective does, and that at least what full does, in every layer."""
     graphs = problem_of(run_of(GPT, flash=False)).problem.graphs

@@ -206,7 +206,8 @@ class AskedPlan:
         from nest.costing import Setting, framework_named
 
         check_sequence(self.options["seq"], self.description.model)
-        tensor = self._said("tensor", 1)
+        tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
+        fused = framework.fused_attention and self._said("recompute", "none") != "selective"
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
             self._said("microbatch", 1),
@@ -216,11 +217,11 @@ class AskedPlan:
             self._said("context_kind", "ring"),
             self._said("expert", 1),
             expert_tensor(self.options, self.description.settings, tensor),
-            flash=self._said("flash", self._said("recompute", "none") != "selective"),
+            flash=self._said("flash", fused),
             dtype=self._said("dtype", "bf16"),
             padding=self._said("padding", 128),
             lengths=self._lengths(),
-            framework=framework_named(self.options["framework"]),
+            framework=framework,
             imbalance=self.options["imbalance"],
             capacity=self.options["capacity"],
         )

@@ -72,7 +72,11 @@ def _usual(text: str, usual: object) -> str:
 @click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), help=_usual("", "bf16"))
 @click.option("--recipe", metavar="NAME", help=_usual("Bytes per parameter.", "mixed"))
 @click.option("--framework", metavar="NAME", default="megatron-core", show_default=True)
-@click.option("--flash/--no-flash", default=None, help="Fused attention.  [default: unless it is recomputed]")
+@click.option(
+    "--flash/--no-flash",
+    default=None,
+    help="Fused attention.  [default: where --framework has it, unless it is recomputed]",
+)
 @click.option("--padding", metavar="N", type=click.IntRange(min=0), help=_usual("Of the vocabulary.", 128))
 @click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")
 @click.option(

@@ -91,7 +91,11 @@ def software_options(command: Any) -> Any:
     for option in (
         click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), help="Of framework and network."),
         click.option("--padding", metavar="N", type=click.IntRange(min=0), help="Of the vocabulary.  [default: 128]"),
-        click.option("--flash/--no-flash", default=None, help="Fused attention.  [default: unless it is recomputed]"),
+        click.option(
+            "--flash/--no-flash",
+            default=None,
+            help="Fused attention.  [default: where --framework has it, unless it is recomputed]",
+        ),
         click.option("--framework", metavar="NAME", help="What runs it.  [default: megatron-core]"),
         click.option("--recipe", metavar="NAME", help="Bytes per parameter.  [default: mixed]"),
         click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), help="[default: bf16]"),

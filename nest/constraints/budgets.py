@@ -22,7 +22,7 @@ from nest.constraints.checks import (
 )
 from nest.constraints.programme import Programme, StageWay, Variable
 from nest.errors import InvalidProblem
-from nest.graph import LayerId
+from nest.graph import Layer, LayerId
 from nest.problem import Problem, Variant
 from nest.units import Number
 
@@ -132,8 +132,8 @@ _RATES = {
 class DistinctStages(CouplingConstraint):
     """No more than ``most`` shapes of stages.
 
-    Two stages have the same shape if their layers cost the same, one after the other, and if they shard and recompute
-    alike.
+    Two stages have the same shape if their layers cost the same, one after the other, on each class of devices, and if
+    they shard and recompute alike.
     """
 
     most: int
@@ -185,9 +185,16 @@ class _Flags(dict[object, Variable]):
 
 
 def _costs(problem: Problem, variant: Variant) -> list[tuple[Number, ...]]:
-    """Return what tells layers apart."""
-    layers = problem.graphs[variant].layers
-    return [(each.forward_s, each.backward_s, each.parameter_bytes, each.activation_bytes) for each in layers]
+    """Return what tells layers apart: their times on each class of devices, and their bytes."""
+    graph = problem.graphs[variant]
+    ways = zip(graph.layers, *(layers for _, layers in graph.others), strict=True)
+    return [_cost(each) for each in ways]
+
+
+def _cost(ways: Sequence[Layer]) -> tuple[Number, ...]:
+    """Return the times of a layer on each class of devices, and its bytes."""
+    times = [seconds for layer in ways for seconds in (layer.forward_s, layer.backward_s)]
+    return (*times, ways[0].parameter_bytes, ways[0].activation_bytes)
 
 
 class _Shapes:

@@ -34,6 +34,8 @@ class Framework:
         Bytes of an accumulated gradient.
     added_bytes
         Bytes that the optimizer's own accumulation reads and writes for each weight and microbatch, besides.
+    fused_attention
+        Whether it has flash attention, which is then taken unless it is said otherwise.
     causal_softmax
         Whether, without flash attention, the softmax leaves out what a causal mask hides.
     hides_tensor
@@ -97,6 +99,7 @@ class Framework:
     fused_inputs: bool = True
     gradient_bytes: float = 4.0
     added_bytes: float = 0.0
+    fused_attention: bool = True
     causal_softmax: bool = True
     hides_tensor: bool = True
     hides_products: bool = False

@@ -23,11 +23,16 @@ MEGATRON_CORE = Framework(
 )
 """Megatron-Core with Transformer Engine, flash attention and the fused loss, as of 2024 to 2026."""
 
-MEGATRON_2022 = Framework("megatron-2022")
+MEGATRON_2022 = Framework("megatron-2022", fused_attention=False)
 """Megatron-LM of arXiv 2205.05198: products of weight gradients accumulate, and hide the sums of tensor parallel."""
 
 MEGATRON_2021 = Framework(
-    "megatron-2021", fused_accumulation=False, gradient_bytes=2.0, hides_tensor=False, hides_gradients=False
+    "megatron-2021",
+    fused_accumulation=False,
+    gradient_bytes=2.0,
+    fused_attention=False,
+    hides_tensor=False,
+    hides_gradients=False,
 )
 """Megatron-LM of arXiv 2104.04473: nothing runs at the same time, gradients of 16 bits accumulate in own kernels."""
 
@@ -35,6 +40,7 @@ MEGATRON_DEEPSPEED = Framework(
     "megatron-deepspeed",
     fused_accumulation=False,
     gradient_bytes=2.0,
+    fused_attention=False,
     hides_tensor=False,
     hides_gradients=False,
     sums_whole=True,

@@ -16,15 +16,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.problem import HELD
-from nest.tables import GroupedTables, prefix, prefixes
+from nest.tables import BranchedTables, GroupedTables
 from nest.tables.exchanged import least_exchanged, uncovered
 from nest.tables.repeated import RangeMost, most_kept
 from nest.tables.shares import Option
-from nest.units import NEVER, Ints
+from nest.units import LONGEST, NEVER, Ints
+
+PRECISE = 128
+"""Bounds of the slowest load are as near to each other as this part of them."""
 
 
 class _Kind(NamedTuple):
-    """A kind of recomputation: what it may free in the first 0, 1, ... layers, and what that takes at least.
+    """A kind of recomputation: what it may free in the layers before each cut, and what that takes at least.
 
     Parameters
     ----------
@@ -53,19 +56,22 @@ class Filling:
 
     def __init__(self, tables: GroupedTables) -> None:
         self.tables = tables
-        self._filled: dict[tuple[int, int, bool], _Filled] = {}
+        self._filled: dict[tuple[int, int, bool], Filled] = {}
 
-    def within(self, fewest: int, most: int, stages: int) -> _Filled:
+    def within(self, fewest: int, most: int, stages: int) -> Filled:
         """Return the stages of so many replicas, with equally many microbatches and as many stages each."""
         key = fewest, most, stages > 1
         if key not in self._filled:
-            self._filled[key] = _Filled(self, fewest, _options(self.tables, fewest, most, stages))
+            self._filled[key] = self._made(fewest, _options(self.tables, fewest, most, stages))
         return self._filled[key]
+
+    def _made(self, replicas: int, choices: tuple[Option, ...]) -> Filled:
+        return Filled(self, replicas, choices)
 
     @cached_property
     def work(self) -> Ints:
-        """Sums of the work of the first 0, 1, ... layers."""
-        return prefix(self.tables.work)
+        """Sums of the work of the layers before each cut."""
+        return self.tables.by_cut(self.tables.work)
 
     @cached_property
     def work_so_far(self) -> list[int]:
@@ -76,7 +82,7 @@ class Filling:
     def kept(self) -> Ints:
         """Sums of what they keep of a microbatch, as if those that recompute anyway did so for nothing."""
         plain = "none" in self.tables.kinds
-        return prefix(self.tables.activations if plain else self.tables.least_kept)
+        return self.tables.by_cut(self.tables.activations if plain else self.tables.least_kept)
 
     @cached_property
     def kinds(self) -> tuple[_Kind, ...]:
@@ -86,7 +92,8 @@ class Filling:
             freed = np.where(each.able, np.maximum(self.tables.activations - each.kept, 0), 0)
             if "none" in self.tables.kinds and freed.any():
                 ticks, some = each.ticks[freed > 0], freed[freed > 0]
-                found.append(_Kind(prefix(freed), int(freed.max()), int(ticks.min()), float((ticks / some).min())))
+                sums, ratio = self.tables.by_cut(freed), float((ticks / some).min())
+                found.append(_Kind(sums, int(freed.max()), int(ticks.min()), ratio))
         return tuple(found)
 
     @cached_property
@@ -97,7 +104,14 @@ class Filling:
         return least
 
 
-def all_filled(stages: Sequence[_Filled], load: int) -> bool:
+def filling_of(tables: GroupedTables) -> Filling | LooseFilling:
+    """Return what fills stages: of layers that branch, where tables know all cuts."""
+    if tables.graph.unordered_pair is None:
+        return Filling(tables)
+    return BranchedFilling(tables) if isinstance(tables, BranchedTables) else LooseFilling(tables)
+
+
+def all_filled(stages: Sequence[Filled], load: int) -> bool:
     """Whether some stages, from the last on and each on devices of its own, may hold all layers within a load.
 
     A stage on slow devices that can hold none of those that are left may hold some that were given to stages behind it.
@@ -107,6 +121,23 @@ def all_filled(stages: Sequence[_Filled], load: int) -> bool:
         if end and len(each.rows):
             end = each.begin(end, load, position)
     return end == 0
+
+
+class BranchedFilling(Filling):
+    """Fills stages of one variant whose layers branch: of each number, the least of all cuts.
+
+    Parameters
+    ----------
+    tables
+        Of the variant.
+    """
+
+    def __init__(self, tables: BranchedTables) -> None:
+        super().__init__(tables)
+        self.order = tables.order
+
+    def _made(self, replicas: int, choices: tuple[Option, ...]) -> Filled:
+        return BranchedFilled(self, replicas, choices)
 
 
 class LooseFilling:
@@ -125,28 +156,23 @@ class LooseFilling:
         """Return the stages of any number of replicas, whatever the number of stages."""
         return self
 
-    def fewest(self, load: int, enough: int) -> int:
-        """Return how many stages there are at least if none takes longer than a load, or that they are more."""
-        if self.total > load * enough or int(self.tables.work.max()) > load:
-            return enough + 1
-        return -(-self.total // load) if load else 1
-
-    def fewest_by_memory(self, held: Ints) -> Ints:
-        """Return how many stages all layers need, one microbatch in flight; more than there are where none do.
-
-        Parameters
-        ----------
-        held
-            Quanta of what each layer adds to a stage at least besides: a row for each number of replicas.
-        """
-        most = self.tables.capacity
-        alone = held + self.tables.least_kept
-        needed = -(-alone.sum(axis=1) // max(most, 1))
-        return np.where(alone.max(axis=1) > most, self.tables.layers + 1, np.maximum(needed, 1))
+    def slowest(self, stages: int, most: int, least: int) -> int:
+        """Return a load that some of so many stages reaches, at most ``most + 1``, given one that some reaches."""
+        return min(max(least, -(-self.total // stages), int(self.tables.work.max())), most + 1)
 
 
-class _Filled:
-    """Stages of one number of replicas."""
+class Filled:
+    """Stages of one number of replicas.
+
+    Parameters
+    ----------
+    filling
+        Of their variant.
+    replicas
+        By which microbatches are divided.
+    choices
+        Ways to shard among which are the extremes of all.
+    """
 
     def __init__(self, filling: Filling, replicas: int, choices: tuple[Option, ...]) -> None:
         self.filling, self.tables, self.replicas = filling, filling.tables, replicas
@@ -159,16 +185,33 @@ class _Filled:
         self._in_flight: dict[int, int] = {}
         if not options:
             return
-        self.held = prefixes(np.array([tables.least_state(option) for option in options]))
-        self.extra, self.beside = map(prefixes, least_exchanged(tables, nearest))
+        self.held = self._by_cut(np.array([tables.least_state(option) for option in options]))
+        self.extra, self.beside = map(self._by_cut, least_exchanged(tables, nearest))
         alike = [(option.zero, *(degree > 1 for degree in tables.ranks(option.together))) for option in options]
         kinds = list(dict.fromkeys(alike))
         first = [options[alike.index(kind)] for kind in kinds]
-        wholes = [tables.whole(tables.ranks(option.together), option.zero) for option in first]
-        least = prefix(tables.least_kept)
-        self.peaks = RangeMost(np.concatenate([least[1:] + filling.working + each for each in wholes]))
+        self.kind = np.array([kinds.index(each) for each in alike], dtype=np.int64)
+        self._set_peaks([tables.whole(tables.ranks(option.together), option.zero) for option in first])
+
+    def _by_cut(self, rows: Ints) -> Ints:
+        return np.stack([self.tables.by_cut(row) for row in rows])
+
+    def _set_peaks(self, wholes: list[Ints]) -> None:
+        """Keep what is in use for a moment in runs of layers, given what of it is weights, of each kind of sharding."""
+        least = self.tables.by_cut(self.tables.least_kept)
+        self.peaks = RangeMost(np.concatenate([least[1:] + self.filling.working + each for each in wholes]))
         self.least_kept = least
-        self.moment_from = tables.layers * np.array([kinds.index(each) for each in alike], dtype=np.int64)
+        self.moment_from = self.tables.layers * self.kind
+
+    def slowest(self, stages: int, most: int, least: int) -> int:
+        """Return a load that some of so many stages reaches, at most ``most + 1``, given one that some reaches."""
+        if self.fewest(most, stages) > stages:
+            return most + 1
+        low, high = least - 1, most
+        while high - low > max(low // PRECISE, 1):
+            middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
+            low, high = (low, middle) if self.fewest(middle, stages) <= stages else (middle, high)
+        return low + 1
 
     def fewest(self, load: int, enough: int) -> int:
         """Return how many stages there are at least if none takes longer than a load, or that they are more."""
@@ -194,40 +237,95 @@ class _Filled:
         first = bisect_left(work, work[end] - load)
         if first >= end:
             return end
-        key = end, self._flying(position)
+        key = end, self.flying(position)
         lowest, gained = self._needed.get(key, (end, []))
         if first < lowest:
             lowest, gained = self._needed[key] = (
                 first,
-                (-np.minimum.accumulate(self._least_loads(first, *key))).tolist(),
+                (-np.minimum.accumulate(self._least_of_runs(first, *key))).tolist(),
             )
         return lowest + bisect_left(gained, -load)  # what begins before ``first`` takes longer by its work alone
 
-    def _flying(self, position: int) -> int:
+    def flying(self, position: int) -> int:
+        """Return how many microbatches the ``position``-th stage from the end has in flight at least."""
         if position not in self._in_flight:
             self._in_flight[position] = self.tables.flying(self.replicas, position)
         return self._in_flight[position]
 
-    def _least_loads(self, first: int, end: int, flying: int) -> Ints:
+    def _least_of_runs(self, first: int, end: int, flying: int) -> Ints:
         """Return what stages with this end take at least, that begin with a first layer and with each behind it."""
-        firsts = np.arange(first, end)
-        filling, rows, moments = self.filling, self.rows, self.moment_from[:, None]
+        firsts, moments = np.arange(first, end), self.moment_from[:, None]
         peak = self.peaks.most(moments + firsts, moments + end) - self.least_kept[firsts]
-        room = self.tables.capacity - (self.held[:, end, None] - self.held[rows, firsts])
+        return self.least_loads(firsts, np.array([end]), peak, flying)
+
+    def least_loads(self, first: Ints, end: Ints, peak: Ints, flying: int) -> Ints:
+        """Return what stages between two cuts take at least, given what is in use for a moment: a row for each way."""
+        filling = self.filling
+        room = self.tables.capacity - (self.held[:, end] - self.held[:, first])
         most = np.minimum(most_kept(room, peak, flying), room // flying)
-        missing = np.maximum(filling.kept[end] - filling.kept[firsts] - most, 0)
+        missing = np.maximum(filling.kept[end] - filling.kept[first] - most, 0)
         again = np.where(missing > 0, NEVER, 0)
         for kind in filling.kinds:
             layers = -(-missing // kind.most)
             taken = np.maximum(layers * kind.least, np.floor(missing * kind.ratio * (1 - 1e-9)).astype(np.int64))
-            possible = missing <= kind.freed[end] - kind.freed[firsts]
+            possible = missing <= kind.freed[end] - kind.freed[first]
             again = np.where(possible, np.minimum(again, taken), again)
-        busy = self.extra[:, end, None] - self.extra[rows, firsts] + again
+        busy = self.extra[:, end] - self.extra[:, first] + again
         if self.tables.hidden:
-            beside = self.beside[:, end, None] - self.beside[rows, firsts]
+            beside = self.beside[:, end] - self.beside[:, first]
             busy = np.maximum(busy, beside + uncovered(self.tables, again))
-        least: Ints = np.where(again < NEVER, busy, NEVER).min(axis=0) + (filling.work[end] - filling.work[firsts])
+        least: Ints = np.where(again < NEVER, busy, NEVER).min(axis=0) + (filling.work[end] - filling.work[first])
         return least
+
+
+TOGETHER = 2**16
+"""Stages that are looked at together, at most."""
+
+
+class BranchedFilled(Filled):
+    """Stages of one number of replicas, of layers that branch.
+
+    Parameters
+    ----------
+    filling, replicas, choices
+        As for `Filled`.
+    """
+
+    def __init__(self, filling: BranchedFilling, replicas: int, choices: tuple[Option, ...]) -> None:
+        self.order = filling.order
+        super().__init__(filling, replicas, choices)
+        last = np.full(filling.tables.cuts, NEVER, dtype=np.int64)
+        last[-1] = 0
+        self._slowest, self._loads = [last], (0, last)
+
+    def _set_peaks(self, wholes: list[Ints]) -> None:
+        """Keep the most that is in use for a moment in each stage, of each kind of sharding."""
+        kept, working = self.tables.least_kept, self.filling.working
+        self.peak = np.stack([self.order.peaks(kept, working + each) for each in wholes])
+
+    def slowest(self, stages: int, most: int, least: int) -> int:
+        """Return a load that some of so many stages reaches, given one that some reaches."""
+        if not len(self.rows):
+            return most + 1
+        for position in range(len(self._slowest), stages + 1):
+            self._slowest.append(self._least_slowest(position))
+        return min(max(least, int(self._slowest[stages][0])), LONGEST + 1)
+
+    def _least_slowest(self, position: int) -> Ints:
+        """Return for each cut the least of the largest loads of so many stages that hold what is behind it."""
+        stages, row = self.order.stages, np.full_like(self._slowest[0], NEVER)
+        loads = np.maximum(self._all_loads(self.flying(position)), self._slowest[position - 1][stages.end])
+        row[:-1] = np.minimum.reduceat(loads, stages.starts[:-1])
+        return row
+
+    def _all_loads(self, flying: int) -> Ints:
+        """Return what each stage takes at least."""
+        if self._loads[0] != flying:
+            first, end, count = self.order.stages.first, self.order.stages.end, len(self.order.stages.first)
+            parts = [slice(begin, begin + TOGETHER) for begin in range(0, count, TOGETHER)]
+            found = [self.least_loads(first[at], end[at], self.peak[:, at][self.kind], flying) for at in parts]
+            self._loads = flying, np.concatenate(found)
+        return self._loads[1]
 
 
 SIZES = (1, 2, 8, 32, 2**62)

@@ -15,18 +15,16 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
-from nest.dp.sum_filling import Filling, LooseFilling, all_filled
+from nest.dp.sum_filling import PRECISE, BranchedFilling, Filling, LooseFilling, all_filled, filling_of
 from nest.dp.sum_numbers import Numbers
 from nest.presets import Arrangement
 from nest.problem import Variant, exchanging_type
 from nest.tables import GroupedTables, Tables, prefix
+from nest.tables.alone import least_sharing
 from nest.tables.exchanged import PLAIN, Exchanged, exchanged_anywhere, exchanged_at
 from nest.tables.grouped import NO_BOUNDARY, Pair, Site
 from nest.tables.speeds import SURE, least_work
 from nest.units import LONGEST, NEVER, Ints, distinct
-
-PRECISE = 128
-"""Bounds of the slowest load are as near to each other as this part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class SumBounds:
     def __init__(self, tables: GroupedTables) -> None:
         self.tables, self.problem = tables, tables.problem
         self.total = int(tables.work.sum())
-        self.filling = Filling(tables) if tables.graph.unordered_pair is None else LooseFilling(tables)
+        self.filling: Filling | LooseFilling = filling_of(tables)
         self._slowest: dict[tuple[int, int, int], int] = {}
         self._fewest: dict[int, Ints] = {}
         self._fillings: dict[frozenset[str], Filling] = {}
@@ -165,7 +163,7 @@ class SumBounds:
         return least
 
     def slowest(self, chosen: SumRange, most: int, least: int = 0) -> int:
-        """Return a load that some stage reaches by memory, recomputation and work, at most ``most + 1``.
+        """Return a load that some stage reaches by memory, recomputation and work; if it is more, ``most + 1`` will do.
 
         Parameters
         ----------
@@ -173,14 +171,8 @@ class SumBounds:
             Some stage reaches as much anyway.
         """
         stages = chosen.stages
-        filled = self.filling.within(chosen.fewest, chosen.most, stages)
-        if filled.fewest(most, stages) > stages:
-            return most + 1
-        low, high = max(int(self.crowded[stages]), -(-self.total // stages), least) - 1, most
-        while high - low > max(low // PRECISE, 1):
-            middle = (low + high) // 2 if high < 4 * low else min(2 * max(low, 0) + 1, high - 1)
-            low, high = (low, middle) if filled.fewest(middle, stages) <= stages else (middle, high)
-        return low + 1
+        reached = max(int(self.crowded[stages]), -(-self.total // stages), least)
+        return self.filling.within(chosen.fewest, chosen.most, stages).slowest(stages, most, reached)
 
     def objective(
         self, stages: Ints, further: Ints, hops: tuple[Ints, Ints], exchanged: Exchanged, types: tuple[int, ...]
@@ -271,7 +263,7 @@ class SumBounds:
         self, choice: SumChoice, classes: tuple[frozenset[str], ...], known: _Placed, better_than: int
     ) -> _Placed:
         """Return what is known of stages on devices of these classes once they are filled."""
-        if isinstance(self.filling, LooseFilling) or not choice.further:
+        if isinstance(self.filling, BranchedFilling | LooseFilling) or not choice.further:
             return known._replace(more=False)
         shape = choice.replicas, choice.replicas, choice.stages
         stages = [self._filling(each).within(*shape) for each in reversed(classes)]
@@ -319,8 +311,8 @@ class SumBounds:
         """Fewest stages whose layers fit the memory, for each number of replicas; more than there are where none do.
 
         Fills stages from the end of the pipeline on, each as far as its memory reaches, with the types of ZeRO that
-        leave the least. What is in use for a moment is left out, so that what fits only shrinks with every layer, and
-        filling up is the best.
+        leave the least. What is in use for a moment counts for single layers alone, so that what fits only shrinks with
+        every layer, and filling up is the best.
 
         Parameters
         ----------
@@ -329,10 +321,28 @@ class SumBounds:
         sharing
             How many of them share weights at most.
         """
+        if isinstance(self.filling, BranchedFilling | LooseFilling):
+            fewest = self._fewest_together(sharing)
+        else:
+            fewest = self._fewest_by_filling(replicas, sharing)
+        return np.where(sharing < self.least_sharing, self.tables.layers + 1, fewest)
+
+    @cached_property
+    def least_sharing(self) -> int:
+        """How many replicas have to share their weights so that each layer fits a device."""
+        return least_sharing(self.tables)
+
+    def _fewest_together(self, sharing: Ints) -> Ints:
+        """Return how many stages have the memory for all layers together, one microbatch in flight."""
+        most = self.tables.capacity
+        alone = self.tables.least_held_by(sharing) + self.tables.least_kept
+        needed = -(-alone.sum(axis=1) // max(most, 1))
+        return np.where(alone.max(axis=1) > most, self.tables.layers + 1, np.maximum(needed, 1))
+
+    def _fewest_by_filling(self, replicas: Ints, sharing: Ints) -> Ints:
+        """Return how many stages are filled, each as far as its memory reaches."""
         tables, count = self.tables, self.tables.layers
         least = tables.least_held_by(sharing)
-        if isinstance(self.filling, LooseFilling):
-            return self.filling.fewest_by_memory(least)
         held = np.zeros((len(replicas), count + 1), dtype=np.int64)
         np.cumsum(least, axis=1, out=held[:, 1:])
         kept, most = prefix(tables.least_kept), -(-tables.microbatches // replicas)

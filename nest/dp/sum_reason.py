@@ -12,6 +12,7 @@ from nest.dp.uneven_search import settle_uneven
 from nest.dp.watch import Watch
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, InsideTables, Tables
+from nest.tables.alone import alone
 from nest.units import bytes_of
 
 
@@ -104,7 +105,7 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
     name, capacity, options = _name(tables), tables.capacity, tables.options(replicas, 1)
     if not options:
         return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
-    needs = np.minimum.reduce([tables.alone(option) for option in options])
+    needs = np.minimum.reduce([alone(tables, option) for option in options])
     worst = int(np.argmax(needs))
     have = _bytes(tables, max(capacity, 0))
     if needs[worst] <= capacity:

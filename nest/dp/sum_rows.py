@@ -79,7 +79,9 @@ class Turn(NamedTuple):
     ends
         Ticks of each stage to sum the gradients of its copies of a table.
     allowed
-        Which stages side constraints leave.
+        Which stages side constraints leave, and the largest load that counts.
+    room
+        Ticks that are left of that load to what sharding adds.
     most_sync
         Ticks that they may synchronise at most.
     """
@@ -88,6 +90,7 @@ class Turn(NamedTuple):
     passing: Passing
     ends: Ints
     allowed: np.ndarray
+    room: Ints
     most_sync: int
 
 
@@ -207,7 +210,7 @@ class SumRows:
     def __init__(self, bands: Bands, steps: tuple[Step, ...], holding: Holding, watch: Watch) -> None:
         self.steps, self.watch, self.depth = steps, watch, bands.depth
         self.options, self.placing = holding
-        self.most_sync = NEVER - 1
+        self.most_sync, self.most_load = NEVER - 1, LONGEST - 1
         self._bands, self._kept = bands, dict[Ends, _Kept]()
         self._stages: dict[Step, StageTables] = {}
 
@@ -237,28 +240,37 @@ class SumRows:
         self.most_sync = most
         self._stages.clear()
 
+    def lower_load(self, most: int) -> None:
+        """Look for no stage that takes longer than ``most`` ticks from now on."""
+        self.most_load = min(most, self.most_load)
+
     def stage(self, step: Step) -> StageTables:
-        """Return the tables of every stage in one place."""
+        """Return the tables of every stage in one place; of those that take too long some may be missing."""
         if step not in self._stages:
             self.watch.check()
             self._stages[step] = self._stage(step)
         return self._stages[step]
 
     def _stage(self, step: Step) -> StageTables:
-        band, allowed = self.band(step), self.admitted(step)
-        shape = band.valid.shape
+        band, room = self.band(step), self._room(step)
+        shape, allowed = band.valid.shape, self.admitted(step) & (room >= 0)
         added, sync = (np.full(shape, NEVER, dtype=np.int64) for _ in range(2))
         found = StageTables(added, sync, *(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         ends, kept = band.ends(step.site.ends), self._of(step.holds)
-        for at, each in enumerate(self.ways(step.site, step.holds)):
+        for at, each in enumerate(self.ways(step.site, step.holds) if allowed.any() else ()):
             if found.load.max(where=allowed, initial=0) >= int(each.least.min()):
-                turn = Turn(band, step.passing, ends, allowed, self.most_sync)
+                turn = Turn(band, step.passing, ends, allowed, room, self.most_sync)
                 _consider(found, turn, at, (each, kept.added(each, band)))
-        usable = added < NEVER
-        load = band.work + band.hops(step.site.pairs) + np.where(usable, added, 0)
-        usable &= load < LONGEST
-        load[~usable], sync[~usable] = NEVER, NEVER
+        usable = added <= room
+        load = np.where(usable, self.most_load - room + added, NEVER)
+        sync[~usable] = NEVER
         return StageTables(load, sync, found.option, found.kind, found.count)
+
+    def _room(self, step: Step) -> Ints:
+        """Return what the work and the transfers of each stage leave of the largest load that counts."""
+        band = self.band(step)
+        room: Ints = self.most_load - band.work - band.hops(step.site.pairs)
+        return room
 
     def ways(self, site: Site, ends: Ends = ANY) -> list[ShardedWay]:
         """Return the ways to shard of stages in one place, without those than which another is never worse."""
@@ -290,9 +302,9 @@ class SumRows:
         """Return how long stages in one place synchronise at least, whatever their loads."""
         band = self.band(step)
         sync, ends = np.full(band.valid.shape, NEVER, dtype=np.int64), band.ends(step.site.ends)
-        kept = self._of(step.holds)
+        kept, counts = self._of(step.holds), self._room(step) >= 0
         for each in self.ways(step.site, step.holds):
-            fits = band.least_need(each.option, step.passing)
+            fits = counts & band.least_need(each.option, step.passing)
             np.minimum(sync, kept.added(each, band).waits + ends, out=sync, where=fits)
         return sync
 
@@ -353,9 +365,9 @@ class SumRows:
 
 def _consider(found: StageTables, turn: Turn, at: int, sharded: tuple[ShardedWay, Added]) -> None:
     """Enter a way to shard where it is better than those before, with as little recomputation as it needs."""
-    (band, passing, ends, allowed, most_sync), (way, (own, waits)) = turn, sharded
+    (band, passing, ends, allowed, room, most_sync), (way, (own, waits)) = turn, sharded
     waits = waits + ends
-    may = allowed & (waits <= most_sync)
+    may = allowed & (waits <= most_sync) & (own <= room)
     may &= (own < found.load) | ((own == found.load) & (waits < found.sync))
     if not may.any():
         return

@@ -148,7 +148,9 @@ class Prepared(Capped[SumRows, Path]):
                 self.evaluate(rows, slowest)
             if rows.depth == tables.layers:
                 return rows if slowest < NEVER else None
-        return self.at_depth(tables.deepest_within(max(self.most(0), 0)))
+        rows = self.at_depth(tables.deepest_within(max(self.most(0), 0)))
+        rows.lower_load(max(self.most(0), 0))
+        return rows
 
     def at_depth(self, depth: int) -> SumRows:
         """Return the recursion over stages of at least so many layers, as far as there are."""

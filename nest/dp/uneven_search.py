@@ -22,7 +22,8 @@ from nest.dp.watch import Watch
 from nest.forms import Variant
 from nest.places import Placing
 from nest.plan import Plan, Stage, inside_stage
-from nest.tables import GroupedBand, Tables, UnevenTables
+from nest.tables import GroupedBand, InsideTables, Tables, UnevenTables
+from nest.tables.alone import unfit
 from nest.tables.repeated import Passing
 from nest.tables.shares import Option
 from nest.units import NEVER
@@ -47,13 +48,22 @@ def settle_uneven(tables: Tables, watch: Watch) -> None:
 
 
 def _agenda(tables: Tables) -> list[tuple[int, UnevenSearch, UnevenChoice]]:
-    """Return the outer choices, each with its bound and who settles it."""
-    engines = [UnevenSearch(each) for each in tables.uneven]
+    """Return the outer choices, each with its bound and who settles it; none where a layer fits no device."""
+    engines = [UnevenSearch(each) for each in tables.uneven if not _nowhere(each).any()]
     return [
         (engine.bounds.objective(choice), engine, choice)
         for engine in engines
         for choice in uneven_choices(engine.tables)
     ]
+
+
+def _nowhere(tables: UnevenTables) -> np.ndarray:
+    """Return which layers fit no device, in a stage of any form, with as many replicas as there may be."""
+    most = min(tables.microbatches, tables.devices // min(tables.widths))
+    found: np.ndarray = np.logical_and.reduce(
+        [unfit(form, 1 if isinstance(form, InsideTables) else most) for form in tables.forms]
+    )
+    return found
 
 
 class UnevenSearch:

@@ -37,6 +37,17 @@ DEVICES = (
     # NVLink 4: 18 links of 25 GB/s a direction, 900 GB/s in both; H800: 8 links, 400 GB/s.
     Device("h100-sxm", H100, _seen(79.1), 3.35e12, "NVIDIA H100 data sheet (SXM5), 2023", 80 * GIB, 25e9, 18, PCIE5),
     Device("h100-pcie", H100_PCIE, _seen(79.1), 2e12, "NVIDIA H100 data sheet (PCIe), 2022", 80 * GIB, 0, 0, PCIE5),
+    Device(
+        "h100-96gb-500w",
+        H100,
+        _seen(95.0),
+        2.4e12,
+        "H100 with 96 GB of HBM2e at 500 W (torchtitan, benchmarks of December 2024)",
+        96 * GIB,
+        25e9,
+        18,
+        PCIE5,
+    ),
     Device("h200", H100, _seen(139.72), 4.8e12, "NVIDIA H200 data sheet (SXM5), 2023", 141 * GIB, 25e9, 18, PCIE5),
     Device("h800", H100, _seen(79.1), 3.35e12, "NVIDIA H800 (H100 with 400 GB/s of NVLink)", 80 * GIB, 25e9, 8, PCIE5),
     # NVLink 5: 18 links of 50 GB/s a direction, 1.8 TB/s in both.

@@ -135,10 +135,22 @@ SYSTEMS = (
         "Selene: SuperPOD of A100, 8 x HDR, three tiers of switches (arXiv 2104.04473, section 5)",
     ),
     System(
+        "jean-zay",
+        "a100-80gb",
+        (_node("nvswitch", 12, 25e9), Tier("fabric", 0, EDR / 2, NETWORK_S, link="omni-path")),
+        "Jean Zay: nodes of 8 A100 with 4 x Omni-Path 100 (BigScience, training of BLOOM)",
+    ),
+    System(
         "dgx-h100",
         "h100-sxm",
         (_node("nvswitch", 18, 25e9, sharp=True), *_fabric(NDR, 256, 2048, sharp=True)),
         "DGX SuperPOD with H100, scalable units of 32 nodes, 8 x NDR",
+    ),
+    System(
+        "grand-teton",
+        "h100-96gb-500w",
+        (_node("nvswitch", 18, 25e9), *_fabric(NDR)),
+        "Grand Teton: nodes of 8 H100 at 500 W, 400 Gb/s of RoCE each (torchtitan, benchmarks of December 2024)",
     ),
     System(
         "dgx-h200",

@@ -37,9 +37,6 @@ def require_scope(problem: Problem) -> None:
     for name in problem.choices.uneven:
         what = "the programme covers stages of one width"
         raise OutOfScope(f"choices.{name}", what, "take the dynamic program: backend 'auto' or 'dp'")
-    if problem.cluster.classes:
-        what = f"the programme covers devices of one class, and there are {', '.join(problem.cluster.class_names)}"
-        raise OutOfScope("cluster.classes", what, REMEDY)
     if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
         what = "the programme counts no bytes of stages with chunks"
         raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")

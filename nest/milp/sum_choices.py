@@ -7,12 +7,17 @@ With ``W`` the work of all layers and ``m`` microbatches for each replica of ``S
 The largest load is no less than the mean, ``W / S``, and than ``ceil(k / S)`` times the work of the ``k``-th heaviest
 layer, for every ``k``, as one stage has that many of the ``k`` heaviest. So every outer choice has a bound before
 anything is known of its stages. Under an interleaved schedule the cut is known, and with it the work of each stage.
+
+Where devices are of several classes, ``W`` is the work on the fastest of each layer. A stage whose devices take ``s``
+times as long at least does ``T / s`` of it in ``T`` ticks. So stages that are all at work for ``T`` at most, the ``k``
+least slow of them for all of it, take ``k * T = k * W / (sum of their 1 / s)`` together, and for other ``T`` more or,
+between two such, a mean.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
@@ -26,6 +31,7 @@ from nest.presets import Arrangement, ScheduleName
 from nest.problem import Allowed, Variant
 from nest.tables import GroupedTables, Tables
 from nest.tables.chunked import levels_around
+from nest.tables.speeds import SURE, least_work
 from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
 
 _Ticks = TypeVar("_Ticks", int, Ints)
@@ -105,7 +111,15 @@ class _Numbers(NamedTuple):
     bounds: Ints
 
 
-_Cursor: TypeAlias = "Iterator[tuple[int, SumChoice]]"
+class Following(NamedTuple):
+    """The next outer choice of a row: a bound of it and of all behind it, and one of its own."""
+
+    bound: int
+    own: int
+    choice: SumChoice
+
+
+_Cursor: TypeAlias = "Iterator[Following]"
 
 
 class Agenda:
@@ -144,8 +158,8 @@ class Agenda:
             cursor = choices_of(self.tables, found, every=self.every) if isinstance(found, Variant) else found
             following = next(cursor, None)
             if following is not None:
-                self._push(max(bound, following[0]), following[1])
-                self._push(max(bound, following[0]), cursor)
+                self._push(max(bound, following.own), following.choice)
+                self._push(max(bound, following.bound), cursor)
         return None
 
     def _push(self, bound: int, item: Variant | _Cursor | SumChoice) -> None:
@@ -155,16 +169,14 @@ class Agenda:
 def least_of_variant(tables: Tables, variant: Variant) -> int:
     """Return a bound of all plans of a variant, for which no tables are needed: all devices share all computation.
 
-    As ``m >= M / d`` and ``d * S`` is at most the number of blocks, ``W + (m - 1) * W / S >= W * M / blocks``.
+    As ``m >= M / d`` and ``d * S`` is at most the number of blocks, ``W + (m - 1) * W / S >= W * M / blocks``. Where
+    devices are of several classes, every block does a part of the work, each as fast as it can.
     """
-    layers, ticks = tables.problem.graphs[variant].layers, tables.scale.time.ticks_array
-    passes = (np.array([each.forward_s for each in layers]), np.array([each.backward_s for each in layers]))
-    work = sum(int(ticks(seconds).sum()) for seconds in passes)
-    blocks = tables.blocks(variant)
-    return min(-(-work * tables.problem.microbatches(variant) // blocks), HARD_LIMIT - 1)
+    work = least_work(tables.problem, tables.scale, variant, tables.blocks(variant))
+    return int(min(work * tables.problem.microbatches(variant) * SURE, HARD_LIMIT - 1.0))
 
 
-def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iterator[tuple[int, SumChoice]]:
+def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iterator[Following]:
     """Yield the outer choices of a variant that are allowed (C4, C5, C9, C10, C15, C16, `admits`), by ascending bounds.
 
     Parameters
@@ -193,11 +205,14 @@ def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
         seen, options = set[object](), made.options(replicas, stages)
         for arrangement in tables.problem.preset.arrangements:
             for placing in made.placings(stages, replicas, arrangement):
-                sights = made.sights(made.sites(stages, replicas, placing), options) if alike else placing
+                sites = made.sites(stages, replicas, placing)
+                sights = made.sights(sites, options) if alike else placing
                 if sights not in seen:
                     seen.add(sights)
+                    own = max(bound, least_on_classes(made, [site.classes for site in sites], further))
                     for schedule in schedules:
-                        yield bound, SumChoice(variant, stages, replicas, arrangement, placing, schedule, further)
+                        choice = SumChoice(variant, stages, replicas, arrangement, placing, schedule, further)
+                        yield Following(bound, own, choice)
 
 
 def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
@@ -219,7 +234,16 @@ def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
                     seen.add(sights)
                     further = -(-made.microbatches // replicas) - 1
                     choice = SumChoice(variant, stages, replicas, arrangement, placing, "interleaved", further, chunks)
-                    yield bound, choice
+                    yield Following(bound, bound, choice)
+
+
+def least_on_classes(tables: GroupedTables, classes: Sequence[frozenset[str]], further: int) -> int:
+    """Return a bound of plans whose stages stand on some classes of devices each; 0 where there is one class."""
+    if not classes[0]:
+        return 0
+    speeds = np.cumsum(np.sort(1 / np.array([tables.slowdown(each) for each in classes]))[::-1])
+    least = ((np.arange(1, len(classes) + 1) + further) * (float(tables.work.sum()) / speeds)).min()
+    return int(min(least * SURE, HARD_LIMIT / 2))
 
 
 def stand_as_asked(tables: GroupedTables, outer: Outer, placing: Placing) -> bool:

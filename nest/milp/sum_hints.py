@@ -18,7 +18,7 @@ def alone(tables: Tables, plan: Plan) -> SumFormulation | None:
     """Return the programme of a plan and of no other; None where no programme has it."""
     if plan.variant not in tables.fitting:
         return None
-    choices = [choice for _, choice in choices_of(tables, plan.variant, every=True)]
+    choices = [each.choice for each in choices_of(tables, plan.variant, every=True)]
     at = choice_of(tables.problem, choices, plan)
     if at is None:
         return None

@@ -1,7 +1,8 @@
 """What the stages of an outer choice may be under the objective `sum`: layers, and how they shard and recompute.
 
 All stages of an outer choice are as wide as its variant, so that the ``q``-th stage from the end sees the same wherever
-the others are cut. What a stage of some layers costs in each of its ways is in the tables, `nest.tables`.
+the others are cut, and stands on the same classes of devices. What a stage of some layers costs in each of its ways is
+in the tables, `nest.tables`, of these devices.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class StageWays:
         self.tables, self.kept = tables, kept
         self._bands: dict[tuple[int, Ends], GroupedBand] = {}
         self._interleaved = ChunkWays(tables, kept)
-        self._sharded: dict[tuple[int, Ends, Shares, int], _Sharded] = {}
+        self._sharded: dict[tuple[GroupedBand, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
     def cuts_of(self, choice: SumChoice) -> int:
@@ -82,7 +83,7 @@ class StageWays:
             band = self._band(depth, tables.held_ends(position, choice.stages))
             key = _Sight(sites[-position], passing, band.at, marks[-position])
             if key not in known:
-                known[key] = self._ways(band, key, options, most)
+                known[key] = self._ways(band.on(key.seen.classes), key, options, most)
             found[position] = self._placed(choice, position, known[key])
             if not len(found[position].first):
                 return [none] * choice.stages
@@ -156,7 +157,7 @@ class StageWays:
 
     def _of(self, band: GroupedBand, seen: Seen, option: Option) -> _Sharded:
         shares = self.tables.shares(seen.holders, option.together)
-        key = band.depth, band.at, shares, option.zero
+        key = band, shares, option.zero
         if key not in self._sharded:
             way = band.way(option, shares)
             self._sharded[key] = _Sharded(way, band.own(way), band.waits(way))

@@ -18,7 +18,7 @@ class VariantFacts:
     Parameters
     ----------
     plans
-        How many plans of this variant fit on the devices.
+        How many plans of this variant fit on the devices, but for those that `nest.report.space` leaves out.
     """
 
     variant: Variant

@@ -42,8 +42,17 @@ def problem_text(problem: Problem, screen: Screen) -> str:
     summary.add("Choices", _choices(problem))
     summary.extend("Asked for", (f"{each.kind}: {each.text}" for each in problem.constraints))
     aside = ", side constraints aside" if problem.constraints else ""
-    summary.add("Space", f"{count(sum(variant.plans for variant in facts))} plans fit on the devices{aside}")
+    plans = f"{count(sum(variant.plans for variant in facts))} plans{_counted(problem)}"
+    summary.add("Space", f"{plans} fit on the devices{aside}")
     return render(screen, summary.table, "", _level_table(problem), "", *_layers(problem), "", *_variants(facts))
+
+
+def _counted(problem: Problem) -> str:
+    """Return which plans are counted, where that is not all of them."""
+    if problem.choices.uneven:
+        return " whose stages are all of one width"
+    branches = any(graph.unordered_pair is not None for graph in problem.graphs.values())
+    return " along one order of the layers" if branches else ""
 
 
 def _layers(problem: Problem) -> Iterator[RenderableType]:

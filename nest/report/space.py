@@ -2,7 +2,8 @@
 
 A plan is a variant, a number of replicas, a division of the layers into contiguous stages, and a ZeRO type and degree
 for each stage, such that all of it fits on the devices. Memory is not looked at: what it rules out is the solver's
-to find.
+to find. Where stages may have widths of their own, or be sharded inside, plans that make use of it are not counted;
+of a model that branches, those along the order in which its layers are given are.
 
 Let ``p(x) = sum of x^z`` over the shardings that a stage may take, ``z`` being the multiple of its base width that one
 occupies. Of ``n`` layers there are ``C(n - 1, S - 1)`` divisions into ``S`` stages, so that the coefficient of ``x^k``

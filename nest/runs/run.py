@@ -27,7 +27,8 @@ class Run:
     recipe, framework, dtype
         Bytes of a parameter, what the software does, the data type of products; see `nest.costing`.
     flash
-        Whether attention is fused; None: unless its core may be computed again (`selective` is among the choices).
+        Whether attention is fused; None: if the framework has that, unless its core may be computed again (`selective`
+        is among the choices).
     padding, context_kind, imbalance, capacity, lengths
         As in `nest.costing.Setting`.
     cut_experts
@@ -82,7 +83,9 @@ class Run:
     @property
     def fused(self) -> bool:
         """Whether attention is fused."""
-        return "selective" not in (self.choices.stage_recompute or ()) if self.flash is None else self.flash
+        if self.flash is not None:
+            return self.flash
+        return self.framework.fused_attention and "selective" not in (self.choices.stage_recompute or ())
 
     def setting(self, variant: Variant) -> Setting:
         """Return under which setting the layers of a variant are priced."""

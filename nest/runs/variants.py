@@ -91,7 +91,7 @@ class Widths:
         asked = self.run.choices.stage_recompute
         if asked is not None:
             return [kind for kind in RECOMPUTE if kind in asked], []
-        if self.run.flash is False:
+        if not self.run.fused:
             return list(RECOMPUTE), []
         why = "fused attention keeps no scores that could be computed again"
         return ["none", "full"], [LeftOut("recompute selective", why)]

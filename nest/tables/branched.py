@@ -5,6 +5,8 @@ A cut is a downset in the place of a number of layers, and a stage a pair of the
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from nest.cost.scale import Scale
@@ -38,6 +40,11 @@ class BranchedTables(GroupedTables):
     def by_cut(self, values: Ints) -> Ints:
         """Return the sum of a value of the layers before each cut."""
         return self.family.sums(values)
+
+    @cached_property
+    def order(self) -> StageOrder:
+        """The layers of all stages, in their order."""
+        return StageOrder(self.family, self.family.stages(self.layers))
 
     def between(self, first: int, end: int) -> Ints:
         """Return the places of the layers between two cuts, ascending."""

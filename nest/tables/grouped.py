@@ -447,19 +447,6 @@ class GroupedTables:
         moments = [whole_for_a_moment(weights, self.copies, zero if degree > 1 else 0) for weights, degree in parts]
         return moments[0] + moments[1]
 
-    def alone(self, option: Option) -> Ints:
-        """Quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes."""
-        ranks, copies = self.ranks(option.together), self.copies
-        held = state(self.dense, copies, option.zero, ranks.dense) + state(
-            self.expert, copies, option.zero, ranks.expert
-        )
-        ways = [self.activations + self.working, *(each.kept + each.working for each in self.repeating)]
-        least: Ints = np.minimum.reduce(ways if "none" in self.kinds or len(ways) == 1 else ways[1:])
-        peak = self.whole(ranks, option.zero) + least
-        stepping = copies.stepped * self.stepped_on(ranks, option.zero, self.dense, self.expert)
-        need: Ints = held + np.maximum(peak, stepping)
-        return need
-
     def deepest_within(self, load: int) -> int:
         """Most layers that a stage of at most ``load`` ticks can hold."""
         ends = prefix(self.work)

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from nest.cluster import Cluster
-from nest.hardware import Device, Hardware, Tier, device_named, linked, stack
-from nest.hardware.devices import H100
+from nest.hardware import Device, Hardware, Tier, cluster_named, device_named, linked, stack
 
 NVLINK_S, PCIE_S, NETWORK_S = 3.4e-6, 5.7e-6, 14e-6
-
-H100_500W = Device(
-    "h100-96gb-500w",
-    H100,
-    int(95.0 * 2**30),
-    2.4e12,
-    "Grand Teton: H100 with 96 GB of HBM2e at 500 W (torchtitan, benchmarks of December 2024)",
-    96 * 2**30,
-    25e9,
-    18,
-    64e9,
-)
 
 
 def jean_zay(devices: int, *, bound: bool) -> Hardware:
@@ -30,24 +17,17 @@ def jean_zay(devices: int, *, bound: bool) -> Hardware:
         Whether devices and network cards are bound to the right CPUs. If not, whatever they send gets a fifth of the
         links' bandwidth, fitted on the row that says so.
     """
-    device, within = device_named("a100-80gb"), Tier("nvswitch", 8, 300e9, NVLINK_S)
     if bound:
-        return _stacked(device, devices, (within, Tier("fabric", 0, 6.25e9, NETWORK_S, link="omni-path")))
-    return _stacked(device, devices, (within, Tier("fabric", 0, 6.25e9, NETWORK_S, oversubscription=5)))
+        return cluster_named(f"jean-zay:{devices}")
+    within = Tier("nvswitch", 8, 300e9, NVLINK_S)
+    return _stacked(
+        device_named("a100-80gb"), devices, (within, Tier("fabric", 0, 6.25e9, NETWORK_S, oversubscription=5))
+    )
 
 
 def roce(device: Device, devices: int) -> Hardware:
     """Return nodes of 8 A100 with 1600 Gb/s RoCE."""
-    return _nodes(device, devices, 300e9, 25e9)
-
-
-def grand_teton(devices: int) -> Hardware:
-    """Return nodes of 8 H100 at 500 W with 400 Gb/s for each."""
-    return _nodes(H100_500W, devices, 450e9, 50e9)
-
-
-def _nodes(device: Device, devices: int, within: float, between: float) -> Hardware:
-    tiers = Tier("nvswitch", 8, within, NVLINK_S), Tier("fabric", 0, between, NETWORK_S)
+    tiers = Tier("nvswitch", 8, 300e9, NVLINK_S), Tier("fabric", 0, 25e9, NETWORK_S)
     return _stacked(device, devices, tiers)
 
 

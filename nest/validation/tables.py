@@ -235,7 +235,7 @@ def _torchtitan(row: Row) -> Case:
         f"table {row['table']}",
         _fitted(row),
         from_hyperparameters(replace(models.LLAMA3[row["model"]], seq=sequence)),
-        machines.grand_teton(devices),
+        cluster_named(f"grand-teton:{devices}"),
         setting,
         layout,
         recipe_named("amp"),
