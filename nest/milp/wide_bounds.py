@@ -1,9 +1,9 @@
 """What plans whose stages have widths of their own take at least: consequences of the rules, wherever stages stand.
 
 A stage takes no less than its work, with the transfers that are the fastest over any level and to any form, and is left
-out where it fits its memory in no way, wherever it is in the pipeline. Of places nothing is left but how many devices the
-stages of a replica have together. So the least sum of loads, and the least largest load, of the stages that hold the
-layers before a cut or those from it on follow from fewer layers and devices. Numbers of stages play no part.
+out where it fits its memory in no way, wherever it is in the pipeline. Of places nothing is left but how many devices
+the stages of a replica have together. So the least sum of loads, and the least largest load, of the stages that hold
+the layers before a cut or those from it on follow from fewer layers and devices. Numbers of stages play no part.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def alone(tables: GroupedTables, option: Option) -> Ints:
     """Return the quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes.
 
     No stage that holds it takes less. One that holds the table of which the layer has a copy has the table's weights in
-    the place of the copy; and where every stage has to recompute, other layers may do so, and this one keep what it keeps.
+    the place of the copy; and where every stage has to recompute, others may do so for a layer that would keep more.
     """
     ranks, copies = tables.ranks(option.together), tables.copies
     table = tables.dense[tables.table] if tables.tied.any() else 0
