@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.constraints import Run, Site
-from nest.cost.schedules import Schedule
 from nest.milp.played_paths import Shape
 from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_chunks import layers_of
@@ -125,7 +124,7 @@ class Stages:
 
 def shape_of(choice: SumChoice) -> Shape:
     """Return how the pipelines of an outer choice are played."""
-    return Shape(Schedule(choice.schedule, choice.chunks), choice.stages, choice.further + 1)
+    return Shape(choice.schedule, choice.stages, choice.further + 1, choice.chunks)
 
 
 class Sharded(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.schedules import Schedule
-from nest.pipeline.orders import passes
+from nest.pipeline.orders import passes_of
+from nest.presets import ScheduleName
 from nest.units import Ints
 
 KINDS = {"forward": 0, "backward": 1, "weight": 2}
@@ -28,14 +28,15 @@ SLOWER = 1000
 class Shape(NamedTuple):
     """Pipelines of a schedule."""
 
-    schedule: Schedule
+    schedule: ScheduleName
     stages: int
     microbatches: int
+    chunks: int = 1
 
     @property
     def columns(self) -> int:
         """Passes of a stage for a microbatch: forward, backward and what is put off, or both of each chunk."""
-        return 2 * self.schedule.chunks if self.schedule.chunks > 1 else len(KINDS)
+        return 2 * self.chunks if self.chunks > 1 else len(KINDS)
 
 
 class Path(NamedTuple):
@@ -102,9 +103,9 @@ class Player:
 
 def _order(shape: Shape) -> Iterator[_Pass]:
     """Yield all passes, each behind what it waits for."""
-    schedule, stages, microbatches = shape
-    orders = [passes(schedule, stages, at, microbatches) for at in range(stages)]
-    parts, done, last = stages * schedule.chunks, [0] * stages, [-1] * stages
+    schedule, stages, microbatches, chunks = shape
+    orders = passes_of(schedule, chunks, stages, microbatches)
+    parts, done, last = stages * chunks, [0] * stages, [-1] * stages
     places, number = dict[tuple[str, int, int], int](), 0
     while any(done[at] < len(orders[at]) for at in range(stages)):
         for at in range(stages):
@@ -115,7 +116,7 @@ def _order(shape: Shape) -> Iterator[_Pass]:
                 waits = kind != "weight" and 0 <= towards < parts
                 if waits and (kind, towards, microbatch) not in places:
                     break
-                column = KINDS[kind] if schedule.chunks == 1 else KINDS[kind] * schedule.chunks + chunk
+                column = KINDS[kind] if chunks == 1 else KINDS[kind] * chunks + chunk
                 yield _Pass(at, column, last[at], places[kind, towards, microbatch] if waits else -1)
                 places[kind, part, microbatch] = last[at] = number
                 number += 1

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from nest.cost.schedules import Schedule
 from nest.milp.claim import NO_PATH, Claim
 from nest.milp.played_arcs import Layered, Stages, shape_of
 from nest.milp.played_choices import Agenda, Pipelines, choices_of, least_by_paths
@@ -108,11 +107,14 @@ class PlayedSearch:
         """Return a better bound of outer choices wherever their blocks stand."""
         tables = self.tables.of_variant(found.variant)
         microbatches = -(-tables.microbatches // found.replicas)
-        player, _ = self._player(Shape(Schedule(found.schedule, found.chunks), found.stages, microbatches))
+        player, _ = self._player(Shape(found.schedule, found.stages, microbatches, found.chunks))
         return max(found.bound, least_by_paths(tables, found, player))
 
     def _settle(self, choice: SumChoice, bound: int) -> None:
         """Ask for the best plan of an outer choice, until none is below the best."""
+        if self._left == 0.0:
+            self.open_ = min(self.open_, bound)
+            return
         if choice.variant not in self._layered:
             self._layered[choice.variant] = Layered(self.tables.of_variant(choice.variant))
         stages = self._layered[choice.variant].below(choice, min(self.best, HARD_LIMIT))

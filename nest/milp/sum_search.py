@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nest.milp.claim import NO_PATH, Claim
-from nest.milp.sum_choices import Agenda, SumChoice
+from nest.milp.sum_choices import Agenda, AnyChoice
 from nest.milp.sum_formulation import SumFormulation
-from nest.milp.sum_room import Room, narrowed, room_below
-from nest.milp.sum_stages import StageWays, kept_under
+from nest.milp.sum_kinds import Stages
+from nest.milp.sum_room import Room, bare_bound, narrowed, room_below
+from nest.milp.sum_stages import kept_under
 from nest.plan import Plan
-from nest.problem import Variant
 from nest.result import Status
 from nest.tables import Tables
 from nest.units import HARD_LIMIT, NEVER
@@ -32,6 +32,9 @@ FIRST_STEP = 0.005
 
 HORIZONS = (1.1, 1.5, 6.0)
 """How many times its bound the limit is below which the stages of an outer choice are found; then there is none."""
+
+FIRST_LOOK = 1.5
+"""How many times its bound an outer choice is bounded up to as if its stages had no memory and exchanged nothing."""
 
 MOST_KEPT = 4_000_000
 """Stages of outer choices that are kept for reuse."""
@@ -80,9 +83,9 @@ class SumSearch:
         self.tables, self.engine, self.best = tables, engine, known
         self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
         self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
-        self._ways = kept_under(tables.filters)
-        self._stages, self._seen, self._kept = dict[Variant, StageWays](), dict[SumChoice, _Seen](), 0
-        self._open, self._complete = NEVER, True
+        self._stages = Stages(tables, kept_under(tables.filters))
+        self._seen, self._kept = dict[AnyChoice, _Seen](), 0
+        self._met, self._open, self._complete = set[AnyChoice](), NEVER, True
 
     def run(self, at_least: int = 0, *, first: bool = False) -> Claim:
         """Return what is found.
@@ -117,6 +120,10 @@ class SumSearch:
         rooms, size, limit = list[Room](), 0, min(self.best.objective, HARD_LIMIT)
         while size < TOGETHER and self._left != 0.0 and (taken := self.agenda.take(limit)) is not None:
             bound, choice = taken
+            if choice not in self._met:
+                self._met.add(choice)
+                self.agenda.put(max(bound, self._bare(bound, choice)), choice)
+                continue
             room, horizon = self._room(bound, choice)
             bound = horizon if room is None else max(bound, room.least)
             if room is None or bound > self.agenda.least:
@@ -125,7 +132,7 @@ class SumSearch:
             if not rooms:
                 limit = min(limit, bound + max(1, int(bound * self.step)))
             limit = min(limit, horizon)
-            room = narrowed(room, self._stages_of(choice.variant).cuts_of(choice), limit)
+            room = narrowed(room, self._stages.of(choice).cuts_of(choice), limit)
             if room.empty:
                 self.agenda.put(limit, choice)
             else:
@@ -133,7 +140,12 @@ class SumSearch:
                 size += room.size
         return rooms, limit
 
-    def _room(self, bound: int, choice: SumChoice) -> tuple[Room | None, int]:
+    def _bare(self, bound: int, choice: AnyChoice) -> int:
+        """Return a better bound of an outer choice, before the ways of its stages are known."""
+        limit = min(self.best.objective, HARD_LIMIT, int(bound * FIRST_LOOK) + 1)
+        return bare_bound(self._stages.of(choice), choice, limit)
+
+    def _room(self, bound: int, choice: AnyChoice) -> tuple[Room | None, int]:
         """Return the stages of an outer choice below a horizon above its bound, None where there is no plan; and that.
 
         What was found before is kept as long as there is room for it. A second look comes to the same.
@@ -148,23 +160,18 @@ class SumSearch:
         if self.best.plan is None and turn < len(HORIZONS):
             horizon = min(horizon, int(bound * HORIZONS[turn]) + 1)
         horizon = min(horizon, cap)
-        room = room_below(self._stages_of(choice.variant), choice, horizon)
+        room = room_below(self._stages.of(choice), choice, horizon)
         self._kept += room.size
         if self._kept > MOST_KEPT:
             self._seen, self._kept = {}, room.size
         self._seen[choice] = _Seen(horizon, turn, None if room.empty else room)
         return None if room.empty else room, HARD_LIMIT if room.empty and horizon == cap else horizon
 
-    def _cap(self, choice: SumChoice) -> int:
+    def _cap(self, choice: AnyChoice) -> int:
         """Return the ticks that a plan of an outer choice has to stay below for what ties stages together."""
-        tick, devices = self.tables.scale.time.tick, choice.placing.used(choice.shape)
+        tick, devices = self.tables.scale.time.tick, choice.devices
         found = (each.most_ticks(devices, tick) for each in self.tables.filters.coupling)
         return min([HARD_LIMIT, *(most + 1 for most in found if most is not None)])
-
-    def _stages_of(self, variant: Variant) -> StageWays:
-        if variant not in self._stages:
-            self._stages[variant] = StageWays(self.tables.of_variant(variant), self._ways)
-        return self._stages[variant]
 
     def _ask(self, rooms: list[Room], limit: int) -> None:
         """Put outer choices to the solver, and those back that it closes, or that are to be asked again.
