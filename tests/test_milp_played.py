@@ -111,7 +111,7 @@ def test_longest_path_is_what_is_played(schedule: ScheduleName) -> None:
     rng = random.Random(schedule)
     for _ in range(60):
         stages, chunks = rng.randint(2, 5), rng.randint(2, 3) if schedule == "interleaved" else 1
-        microbatches = stages * rng.randint(1, 3) if chunks > 1 else rng.randint(1, 9)
+        microbatches = rng.randint(1, 3 * stages if chunks > 1 else 9)
         shape = Shape(schedule, stages, microbatches, chunks)
         player, known = Player(shape), list[Any]()
         for _ in range(4):

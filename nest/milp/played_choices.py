@@ -89,11 +89,9 @@ def _of_variant(tables: Tables, variant: Variant) -> Iterator[Pipelines]:
 
 
 def _interleaved(tables: GroupedTables, stages: int, replicas: int) -> Iterator[Pipelines]:
-    """Yield those with chunks: equal parts, and microbatches that are a multiple of the stages."""
+    """Yield those with chunks: several stages, and equal parts."""
     allowed = tables.problem.choices.chunks
-    if stages < 2 or -(-tables.microbatches // replicas) % stages:
-        return
-    for chunks in range(2, tables.layers // stages + 1):
+    for chunks in range(2, tables.layers // stages + 1) if stages > 1 else ():
         if (allowed is None or chunks in allowed) and tables.graph.equal_parts(stages * chunks) is not None:
             bound = _least(tables, "interleaved", stages, replicas)
             yield Pipelines(bound, tables.variant, stages, replicas, "interleaved", chunks)
