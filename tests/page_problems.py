@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nest.alternatives import runners_up, search_again, sensitivity
+from nest.alternatives import runners_up, sensitivity
+from nest.certify import certify
 from nest.cluster import Cluster, Level
 from nest.cost.schedules import schedule_named
 from nest.evaluate import evaluate
@@ -63,7 +64,7 @@ def reported(problem: Problem, plan: Plan | None = None, *, searched: bool = Tru
         runners_up(problem, plan, 2)[0],
         trace,
         len(trace),
-        search_again(problem, plan, evaluation),
+        certify(problem, plan),
         provenance={"nest": "0", "written": problem.name},
         plan_file="plan.json",
     )

@@ -30,6 +30,7 @@ from nest.certificate.sum_stages import SumStages
 from nest.certify import Finding, certify, confirm
 from nest.constraints import CouplingConstraint, Whole
 from nest.evaluate import evaluate
+from nest.presets import DEFAULT, Preset
 from nest.problem import Problem
 from nest.runs import problem_of, read_run
 from nest.solve import solve
@@ -195,7 +196,7 @@ def test_deadline_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes, settled = Counter[Outcome](), set()
     for patience in (0, 1, 2, 5, 9, 20, 40, 80, 160, 600):
         times = iter(range(patience))
-        monkeypatch.setattr(sum_check._Claim, "watch", lambda _, times=times: _stop_at_the_end(times))
+        monkeypatch.setattr(sum_check.Claim, "watch", lambda _, times=times: _stop_at_the_end(times))
         verdict = check(problem, optimum)
         outcomes[verdict.outcome] += 1
         assert verdict.holds == (verdict.settled == verdict.choices)
@@ -317,9 +318,9 @@ def test_certificates() -> None:
     assert certify(problem, worse).finding is Finding.REFUTED
 
 
-def run_problem(file: str) -> tuple[Problem, int]:
+def run_problem(file: str, preset: Preset = DEFAULT) -> tuple[Problem, int]:
     """Return the problem of a run file, and its optimum in ticks."""
-    problem = problem_of(read_run(INSTANCES / file)).problem
+    problem = problem_of(read_run(INSTANCES / file)).problem.with_preset(preset)
     if problem.cluster.menus:
         pytest.skip("a claim is about given links: `nest.certify` makes one for each choice")
     optimum = solve(problem).objective_ticks

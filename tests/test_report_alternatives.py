@@ -8,9 +8,8 @@ import pytest
 import random_default
 import random_problems
 
-from nest.alternatives import CHANGES, looked_at, runners_up, search_again, sensitivity
+from nest.alternatives import CHANGES, looked_at, runners_up, sensitivity
 from nest.alternatives.runners import OtherChoices, outer_of
-from nest.certify import Finding
 from nest.cluster import Cluster, Level
 from nest.constraints import Outer
 from nest.evaluate import evaluate
@@ -95,22 +94,6 @@ def solved(problem: Problem) -> Plan:
     plan = solve(problem).plan
     assert plan is not None
     return plan
-
-
-def test_search_again() -> None:
-    """The best plan is confirmed, another one refuted by a better one, and one that breaks a rule is neither."""
-    problem = chain()
-    plan = solved(problem)
-    best = evaluate(problem, plan)
-    confirmed = search_again(problem, plan, best)
-    assert confirmed.finding is Finding.OPTIMAL
-    assert [proof.bound_ticks for proof in confirmed.proofs] == [best.objective_ticks]
-    slow = solved(problem.with_choices(stages=frozenset({1}), replicas=frozenset({1})))
-    found = search_again(problem, slow, evaluate(problem, slow))
-    assert found.finding is Finding.REFUTED
-    assert found.better_ticks == evaluate(problem, plan).objective_ticks
-    small = replace(problem, cluster=replace(problem.cluster, hbm_bytes=1))
-    assert search_again(small, plan, evaluate(small, plan)).finding is Finding.ILLEGAL
 
 
 @pytest.mark.parametrize("seed", SEEDS)

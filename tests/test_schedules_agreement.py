@@ -1,4 +1,4 @@
-"""Solver, judge and reference agree on schedules: as integers, on random problems small enough to try all plans."""
+"""Solver, judge, checker and reference agree on schedules: as integers, on problems small enough to try all plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from random_default import Size, random_plan
 from random_problems import show_plan, show_problem
 from random_schedules import SMALL, scheduled, scheduled_problem
 from seeds import seeds
+from test_default_agreement import refuted_by
 
+from nest.certificate import check as claimed
 from nest.cli import run
 from nest.cost.schedule import summed
 from nest.cost.schedules import Schedule, bubble, in_flight
@@ -29,6 +31,7 @@ from nest.presets import DEFAULT, PAPER, SIMULATED, Preset, ScheduleName
 from nest.problem import Choices, Problem
 from nest.result import Result, Status
 from nest.solve import solve
+from nest.units import HARD_LIMIT
 
 LARGER = Size(layers=5, devices=10, levels=3, variants=2, batch=12)
 NAMES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "zb-h1")
@@ -42,6 +45,7 @@ def check(problem: Problem) -> Result:
     shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
     assert result.status is (Status.INFEASIBLE if best.plan is None else Status.OPTIMAL), shown
     if result.plan is None or best.plan is None:
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return result
     verdict = evaluate(problem, result.plan)
     assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
@@ -51,6 +55,8 @@ def check(problem: Problem) -> Result:
     assert result.objective_ticks is not None
     assert best.objective is not None
     assert abs(result.objective_ticks - best.objective) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     return result
 
 

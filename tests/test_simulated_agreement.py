@@ -1,4 +1,4 @@
-"""Solver, judge and reference agree on the objective `simulated`: as integers, where all plans can be tried."""
+"""Solver, judge, checker and reference agree on objective `simulated`: as integers, where all plans can be tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from random_default import Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 from seeds import seeds
+from test_default_agreement import refuted_by
 
+from nest.certificate import check as claimed
 from nest.cost.schedules import Schedule
 from nest.dp.simulated_outer import SimulatedBounds
 from nest.dp.sum_outer import sum_choices, sum_ranges
@@ -25,6 +27,7 @@ from nest.solve import solve
 from nest.tables import Tables
 from nest.tables.exchanged import least_exchanged
 from nest.tables.ways import way_of
+from nest.units import HARD_LIMIT
 
 SMALL = Size(layers=4, devices=8, levels=3, variants=1, batch=8)
 LARGER = Size(layers=5, devices=12, levels=3, variants=2)
@@ -38,6 +41,7 @@ def check(problem: Problem) -> Result:
     shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
     assert result.status is (Status.INFEASIBLE if best.plan is None else Status.OPTIMAL), shown
     if result.plan is None or best.plan is None:
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return result
     assert result.objective_ticks == result.bound_ticks == evaluate(problem, result.plan).objective_ticks, shown
     assert evaluate(problem, best.plan).legal, shown
@@ -45,6 +49,8 @@ def check(problem: Problem) -> Result:
     assert result.objective_ticks is not None
     assert best.objective is not None
     assert abs(result.objective_ticks - best.objective) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     return result
 
 

@@ -1,4 +1,4 @@
-"""Solver, judge, player and reference agree on interleaved pipelines that are played: as integers."""
+"""Solver, judge, checker, player and reference agree on interleaved pipelines that are played: as integers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from random_default import Size
 from random_problems import show_plan, show_problem
 from seeds import seeds
 from test_chunks_agreement import chunked_problem
+from test_default_agreement import refuted_by
 
 from nest.breakdown import load_parts
+from nest.certificate import check as claimed
 from nest.cost.schedules import Schedule
 from nest.dp.agenda import Agenda
 from nest.dp.chunk_pace import ChunkPace
@@ -38,7 +40,7 @@ from nest.problem import Problem
 from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
-from nest.units import LONGEST
+from nest.units import HARD_LIMIT, LONGEST
 
 SMALL = Size(layers=5, devices=6, levels=3, variants=1, batch=8)
 SHARDED = Size(layers=7, devices=20, levels=3, variants=1, batch=12)
@@ -61,6 +63,7 @@ def check(problem: Problem) -> str:
     shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{rivals}"
     assert result.status is (Status.OPTIMAL if known else Status.INFEASIBLE), shown
     if result.plan is None:
+        assert claimed(problem, HARD_LIMIT).holds, shown
         return ""
     verdict = evaluate(problem, result.plan)
     assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
@@ -70,6 +73,8 @@ def check(problem: Problem) -> str:
     slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
     assert result.objective_ticks is not None
     assert abs(result.objective_ticks - best) <= slack, shown
+    assert claimed(problem, result.objective_ticks).holds, shown
+    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
     return result.plan.schedule
 
 

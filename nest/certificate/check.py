@@ -5,10 +5,10 @@ from __future__ import annotations
 from nest.certificate.choices import OuterChoices, Undecided
 from nest.certificate.closure import Closure
 from nest.certificate.family import Setting
+from nest.certificate.played_check import settle_played
 from nest.certificate.sum_check import settle_sums
 from nest.certificate.verdict import Closed, Outcome, Verdict
 from nest.cost.scale import scale_of
-from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem
@@ -33,14 +33,13 @@ def check(problem: Problem, value: int, deadline: float | None = None) -> Verdic
     LimitReached
         If a model branches so much that its cuts are too many.
     OutOfScope
-        If schedules are played. If stages may have widths of their own, and a side constraint is one for stages of one.
+        If stages may have widths of their own, and a side constraint is one for stages of one.
     """
-    if problem.preset.objective == "simulated":
-        what = f"{problem.preset.name!r} plays schedules, which the checker does not"
-        raise OutOfScope("preset", what, "'nest solve' proves its own optimum")
     verdict, tables = Verdict(value), Tables(problem, scale_of(problem))
     try:
-        if tables.grouped_prices:
+        if problem.preset.objective == "simulated":
+            settle_played(tables, verdict, deadline)
+        elif tables.grouped_prices:
             settle_sums(tables, verdict, deadline)
         else:
             _settle(tables, verdict, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ from nest.certificate.sum_choices import (
     schedule_of,
     too_slow,
 )
-from nest.certificate.sum_chunks import Chunked, Cut, chunked, fast_enough, standing
+from nest.certificate.sum_chunks import Chunked, ChunkedStages, Cut, chunked, fast_enough, standing
 from nest.certificate.sum_stages import SumStages, standings
 from nest.certificate.sum_widths import Layout, Pipelines, Stages, layouts, least_load
 from nest.certificate.verdict import Closed, Verdict
@@ -41,14 +42,12 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         After the deadline, and if of the plans that take less only such were found as break a side constraint that ties
         stages together: what is proven without it holds with it, but not the reverse.
     """
-    claim, schedule = _Claim(tables, verdict, deadline), schedule_of(tables.problem)
-    pipelines, uneven = _chunked(tables), [(each, list(layouts(each))) for each in tables.uneven]
+    claim, schedule = Claim(tables, verdict, deadline), schedule_of(tables.problem)
+    pipelines, uneven = interleaved(tables), [(each, list(layouts(each))) for each in tables.uneven]
     verdict.choices = sum(map(len, pipelines.values())) + sum(len(found) for _, found in uneven)
     if schedule is not None:
         claim.settle_runs(schedule)
-    for variant, choices in pipelines.items():
-        if choices and verdict.better is None:
-            claim.settle_chunks(variant, choices)
+    claim.settle_interleaved(pipelines)
     for each, found in uneven:
         if verdict.better is None:
             claim.settle_widths(each, found)
@@ -56,7 +55,7 @@ def settle_sums(tables: Tables, verdict: Verdict, deadline: float | None) -> Non
         raise Undecided
 
 
-def _chunked(tables: Tables) -> dict[Variant, list[Chunked]]:
+def interleaved(tables: Tables) -> dict[Variant, list[Chunked]]:
     """Return the outer choices that are interleaved, by variant."""
     allowed = "interleaved" in tables.problem.choices.schedules
     return {variant: list(chunked(tables, variant)) for variant in tables.fitting} if allowed else {}
@@ -71,7 +70,7 @@ def _alike(tables: UnevenTables, layout: Layout) -> list[list[int]]:
 
 
 @dataclass
-class _Claim:
+class Claim:
     """What is put to the outer choices.
 
     Attributes
@@ -121,15 +120,20 @@ class _Claim:
         bands: dict[int, GroupedBand] = {}
         for choice in choices:
             depth = min(tables.layers, 1 << (tables.deepest_within(choice.cap) - 1).bit_length())
-            band = bands[depth] = bands.get(depth) or band_of(tables, depth)
+            puts_off = choice.schedule == "zb-h1"
+            band = bands[depth] = bands.get(depth) or band_of(tables, depth, puts_off=puts_off)
             plan = self.better(band, choice)
             if plan is None:
-                self.verdict.closed.append(Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement))
+                self.verdict.closed.append(self.closed(choice))
                 continue
             if self.refutes(plan):
                 self.verdict.better = plan
                 return
             self.tied = True
+
+    def closed(self, choice: SumChoice) -> Closed:
+        """Return an outer choice as one that is ruled out."""
+        return Closed(choice.variant, choice.stages, choice.replicas, choice.arrangement)
 
     def better(self, band: GroupedBand, choice: SumChoice) -> Plan | None:
         """Return a plan of an outer choice below the value, None if there is none wherever it stands."""
@@ -140,31 +144,45 @@ class _Claim:
                 return plan
         return None
 
+    def settle_interleaved(self, choices: Mapping[Variant, list[Chunked]]) -> None:
+        """Settle the outer choices that are interleaved, until a plan takes less than the value."""
+        for variant, each in choices.items():
+            if each and self.verdict.better is None:
+                self.settle_chunks(variant, each)
+
     def settle_chunks(self, variant: Variant, choices: list[Chunked]) -> None:
         """Settle the outer choices of one variant that are interleaved, until a plan takes less than the value."""
         verdict, left, cuts = self.verdict, list[Chunked](), dict[tuple[int, ...], Cut]()
         self.watch()
         if not too_slow(self.tables, variant, verdict.value):
-            left = fast_enough(self.tables.of_variant(variant), choices, verdict.value)
+            left = self.fast_enough(self.tables.of_variant(variant), choices)
         verdict.by_mean += len(choices) - len(left)
         for choice in left:
             key = choice.stages, choice.chunks, min(choice.microbatches, 4 * choice.stages)  # what is in flight repeats
             cut = cuts[key] = cuts.get(key) or Cut(self.tables.of_variant(variant), choice)
-            plan = self.better_interleaved(cut, choice)
+            plan = self.better_of_all(cut, choice)
             if plan is not None and self.refutes(plan):
                 verdict.better = plan
                 return
             closed = Closed(variant, choice.stages, choice.replicas, choice.arrangement, choice.chunks)
             verdict.closed.append(closed)
 
-    def better_interleaved(self, cut: Cut, choice: Chunked) -> Plan | None:
+    def fast_enough(self, tables: GroupedTables, choices: list[Chunked]) -> list[Chunked]:
+        """Return the interleaved outer choices of a variant that work and exchange do not rule out."""
+        return fast_enough(tables, choices, self.verdict.value)
+
+    def better_of_all(self, cut: Cut, choice: Chunked) -> Plan | None:
         """Return a plan of an interleaved outer choice below the value, None if there is none wherever it stands."""
         for stages in standing(cut, choice):
             self.watch()
-            plan = stages.better(self.verdict.value)
+            plan = self.better_interleaved(stages)
             if plan is not None:
                 return plan
         return None
+
+    def better_interleaved(self, stages: ChunkedStages) -> Plan | None:
+        """Return a plan of an interleaved outer choice in one place below the value, None if there is none."""
+        return stages.better(self.verdict.value)
 
     def settle_widths(self, tables: UnevenTables, choices: list[Layout]) -> None:
         """Settle the outer choices whose stages have widths of their own, until a plan takes less than the value."""

@@ -148,7 +148,7 @@ class Left(NamedTuple):
 def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> Left:
     """Return what the mean, the heaviest layers and the exchange of gradients leave."""
     further, total = -(-tables.microbatches // replicas) - 1, int(tables.work.sum())
-    least = np.maximum(_crowded(tables, stages), -(-total // stages))
+    least = np.maximum(crowded(tables, stages), -(-total // stages))
     speed = tables.speeds.of(stages * replicas) / replicas
     least = np.maximum(least, np.floor(total / speed * SURE).astype(np.int64))
     room = value - 1 - total - least_exchanged(tables, stages, replicas)
@@ -181,7 +181,7 @@ def _cap(room: Ints, further: Ints) -> Ints:
     return np.where(room < 0, -1, np.minimum(cap, LONGEST - 1))
 
 
-def _crowded(tables: GroupedTables, stages: Ints) -> Ints:
+def crowded(tables: GroupedTables, stages: Ints) -> Ints:
     """Return what the stage with the most heavy layers takes at least."""
     heaviest, number = np.sort(tables.work)[::-1], np.arange(1, tables.layers + 1)
     different = np.unique(stages)

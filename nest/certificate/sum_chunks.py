@@ -111,8 +111,8 @@ def _by_stage(choice: Chunked, parts: Ints) -> Ints:
     return sums
 
 
-class _Way(NamedTuple):
-    """What a stage chooses, and what it takes."""
+class Way(NamedTuple):
+    """What a stage chooses, and what it takes: its load, and once per iteration."""
 
     load: int
     sync: int
@@ -175,7 +175,7 @@ class ChunkedStages:
 
     def __init__(self, cut: Cut, choice: Chunked, placing: Placing, sites: tuple[Site, ...], levels: Ints) -> None:
         self.cut, self.band, self.tables = cut, cut.band, cut.band.tables
-        self.choice, self.placing, self.sites = choice, placing, sites
+        self.choice, self.placing, self.sites, self.levels = choice, placing, sites, levels
         self.busy: list[int] = (self.band.work + self.band.transfers(levels)).tolist()
 
     @cached_property
@@ -192,13 +192,13 @@ class ChunkedStages:
                 return None
             taken, sync = self.choice.takes([way.load for way in ways]), max(way.sync for way in ways)
             if taken + sync < value:
-                return self._plan(ways)
+                return self.plan(ways)
             cap = value - 1 - taken
         return None
 
-    def _least(self, cap: int) -> list[_Way] | None:
+    def _least(self, cap: int) -> list[Way] | None:
         """Return the way of the least load of each stage within a cap on synchronisation, None if one has none."""
-        found = list[_Way]()
+        found = list[Way]()
         for at in range(self.choice.stages):
             best = self._least_of(at, cap)
             if best is None:
@@ -206,7 +206,7 @@ class ChunkedStages:
             found.append(best)
         return found
 
-    def _least_of(self, at: int, cap: int) -> _Way | None:
+    def _least_of(self, at: int, cap: int) -> Way | None:
         """Ways come by what they add to the load without recomputation, so that after the first few none is less."""
         best = None
         for way, own, waits in self.ways[at]:
@@ -215,10 +215,11 @@ class ChunkedStages:
                 break
             again = self.cut.cheapest(way, at) if waits[at] <= cap else None
             if again is not None and load + again.ticks < (LONGEST if best is None else best.load):
-                best = _Way(load + again.ticks, waits[at], way.option, again)
+                best = Way(load + again.ticks, waits[at], way.option, again)
         return best
 
-    def _plan(self, ways: list[_Way]) -> Plan:
+    def plan(self, ways: list[Way]) -> Plan:
+        """Return the plan of the ways of all stages."""
         choice, placing, technologies = self.choice, self.placing, self.tables.problem.cluster.technologies
         starts = placing.line.devices(np.array(placing.starts(choice.stages), dtype=np.int64)).tolist()
         stages = tuple(self._stage(at, starts[at], way) for at, way in enumerate(ways))
@@ -234,7 +235,7 @@ class ChunkedStages:
             choice.chunks,
         )
 
-    def _stage(self, at: int, start: int, way: _Way) -> Stage:
+    def _stage(self, at: int, start: int, way: Way) -> Stage:
         tables, layers, (kind, count, _) = self.tables, self.band.layers_of(at), way.again
         again = tables.repeating[kind - 1] if kind else None
         every = again is None or count == again.able[layers].sum()

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from nest.plan import Plan
-from nest.presets import Arrangement
+from nest.presets import Arrangement, ScheduleName
 from nest.problem import Variant
 
 
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 
 class Closed(NamedTuple):
-    """An outer choice that was ruled out by closing states; with arrangement and chunks where they are part of it.
+    """An outer choice that was ruled out by closing states; with what else is part of it, schedules where each is.
 
     Where stages have widths of their own it is of all numbers of them, 0, of one distance of replicas or groups, and of
     the forms of which the first is of this variant.
@@ -32,6 +32,7 @@ class Closed(NamedTuple):
     arrangement: Arrangement | None = None
     chunks: int = 1
     apart: int = 0
+    schedule: ScheduleName | None = None
 
 
 @dataclass(slots=True)

@@ -13,11 +13,9 @@ from nest.cli.options import json_option, plan_options, positive
 from nest.cli.output import PictureKind, check_files, is_terminal, print_json
 from nest.cli.reading import plan_from
 from nest.cli.shown import MOST_RUNNERS
-from nest.errors import InvalidPlan, OutOfScope
+from nest.errors import InvalidPlan
 
 if TYPE_CHECKING:
-    from nest.certify import Certificate
-    from nest.problem import Problem
     from nest.report.figures import PricedPlan
     from nest.report.page import Reported
     from nest.runs import SelfContained
@@ -126,6 +124,7 @@ def _priced(found: SelfContained, path: Path) -> PricedPlan:
 def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tuple[int, float] | None) -> Reported:
     """Return everything that the page shows; ``searches`` are the number of runners-up, and seconds for each search."""
     from nest.alternatives import looked_at, runners_up, sensitivity
+    from nest.certify import certify
     from nest.cost.schedules import schedule_named
     from nest.report.page import Reported, searched_of
     from nest.simulate import pipeline_of, simulate
@@ -138,7 +137,7 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
         return Reported(priced, run, changed, uncertified="only the judge was", provenance=provenance, plan_file=file)
     count, limit_s = searches
     _tell("searching for a proof, for what changes are worth, and for other choices")
-    certificate = _certificate(problem, priced, limit_s)
+    certificate = certify(problem, plan, time_limit_s=limit_s)
     changed = sensitivity(problem, plan, time_limit_s=limit_s)
     runners = runners_up(problem, plan, count, time_limit_s=limit_s)[0] if count else None
     looked = looked_at(problem, time_limit_s=limit_s)
@@ -150,17 +149,6 @@ def _tell(what: str) -> None:
     """Say on standard error what takes its time, where a person looks on."""
     if is_terminal(sys.stderr):
         click.echo(f"{what} ...", err=True)
-
-
-def _certificate(problem: Problem, priced: PricedPlan, limit_s: float) -> Certificate:
-    """Return what the checker says, or, where it does not cover the problem, what the solver does."""
-    from nest.alternatives import search_again
-    from nest.certify import certify
-
-    try:
-        return certify(problem, priced.plan, time_limit_s=limit_s)
-    except OutOfScope:
-        return search_again(problem, priced.plan, priced.evaluation, time_limit_s=limit_s)
 
 
 def _write(path: Path, content: bytes) -> None:
