@@ -1,4 +1,4 @@
-"""Bounds where devices are of several classes: by the stages for which the faster ones have room, whatever the places."""
+"""Bounds where devices are of several classes, by the stages for which the faster ones have room."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class _Heavy(NamedTuple):
 
     Parameters
     ----------
-    count
+    layers
         How many there are.
     each, more
-        Ticks that one of them takes at least in a stage that the 0, 1, ... fastest classes alone do not make up, and how
+        Ticks that one of them takes at least in a stage that is not on the 0, 1, ... fastest classes alone, and how
         many these are more than the fewest on any class.
     loads
         All loads of stages of the lightest of them, ascending.
     """
 
-    count: int
+    layers: int
     each: Ints
     more: Ints
     loads: Ints
@@ -102,11 +102,11 @@ def _by_count(heavy: _Heavy, counts: Ints, further: int) -> int:
 
     Notes
     -----
-    In a load each of them holds a whole number of heavy layers at most. The smaller the load, the fewer have room on the
-    fastest classes; between two loads that occur nothing changes.
+    In a load each of them holds a whole number of heavy layers at most. The smaller the load, the fewer have room on
+    the fastest classes; between two loads that occur nothing changes.
     """
     room: Ints = counts[:, None] * (heavy.loads // heavy.each[:, None])
-    filled = np.minimum(np.cumsum(room, axis=0), heavy.count)
+    filled = np.minimum(np.cumsum(room, axis=0), heavy.layers)
     added = (np.diff(filled, axis=0, prepend=0) * heavy.more[:, None]).sum(axis=0)
     taken: Floats = added + further * heavy.loads.astype(np.float64)
-    return int(np.clip(taken[filled[-1] == heavy.count].min(initial=NEVER) * SURE, 0, NEVER))
+    return int(np.clip(taken[filled[-1] == heavy.layers].min(initial=NEVER) * SURE, 0, NEVER))
