@@ -30,7 +30,10 @@ class Paced:
 
     def takes(self, loads: _Ticks, slowest: _Ticks, sync: _Ticks) -> _Ticks:
         """Return the objective (D14) of plans from the sum of their loads, the largest one, and the synchronisation."""
-        return (self.further + 1) * slowest - (slowest - loads) // self.chunks + sync
+        works: _Ticks = (self.further + 1) * slowest - (slowest - loads) // self.chunks
+        waits: _Ticks = loads + -(-self.further * slowest // self.chunks)
+        longer: _Ticks = (waits - works) * (waits > works)
+        return works + longer + sync
 
     def most_load(self, work: int, limit: int) -> int:
         """Return the largest load (D14) of plans below a limit whose loads add up to some work or more.
@@ -38,4 +41,8 @@ class Paced:
         Negative where there is no such plan.
         """
         left, times = self.chunks * (limit - 1) - work, (self.further + 1) * self.chunks - 1
-        return left if left < 0 else min(left // times if times else LONGEST - 1, LONGEST - 1)
+        waits = self.chunks * (limit - 1 - work)
+        if min(left, waits) < 0:
+            return min(left, waits)
+        most = left // times if times else LONGEST - 1
+        return min(most, waits // self.further if self.further else LONGEST - 1, LONGEST - 1)

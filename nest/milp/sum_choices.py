@@ -215,11 +215,11 @@ def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
 
 
 def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
-    """Yield those that are interleaved: equal parts, and microbatches that are a multiple of the stages."""
+    """Yield those that are interleaved: several stages, and equal parts."""
     made, numbers, cuts = tables.of_variant(variant), _numbers(tables, variant), list[tuple[int, int, int, int]]()
     for stages, replicas, further in zip(*map(np.ndarray.tolist, numbers[:3]), strict=True):
         admitted = tables.filters.outer(Outer(variant, stages, replicas))
-        if admitted and stages > 1 and (further + 1) % stages == 0:
+        if admitted and stages > 1:
             cuts += [(bound, stages, replicas, chunks) for chunks, bound in cut_bounds(made, stages, further + 1)]
     for bound, stages, replicas, chunks in sorted(cuts):
         seen, options = set[object](), made.options(replicas, stages)
@@ -263,8 +263,9 @@ def cut_bounds(tables: GroupedTables, stages: int, microbatches: int) -> Iterato
         ends = tables.graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
         if ends is not None:
             loads = np.diff(work[[0, *ends]]).reshape(chunks, stages).sum(axis=0)
-            largest = int(loads.max())
-            bound = microbatches * largest - (largest - int(loads.sum())) // chunks
+            largest, total = int(loads.max()), int(loads.sum())
+            short, long = sorted((microbatches * largest, total))
+            bound = long - (largest - short) // chunks
             yield chunks, min(bound, HARD_LIMIT // 2)
 
 

@@ -245,6 +245,11 @@ class SumFormulation:
         return {pace: tuple(choices) for pace, choices in found.items()}
 
     @cached_property
+    def short_paces(self) -> frozenset[tuple[int, int]]:
+        """Of the keys of `by_pace` those with chunks of which some choice has more stages than microbatches."""
+        return frozenset(each.pace for each in self.choices if each.chunks > 1 and each.stages > each.further + 1)
+
+    @cached_property
     def chunks(self) -> Ints:
         """Chunks of the stage of each arc."""
         return np.array([choice.chunks for choice in self.choices], dtype=np.int64)[self.arcs.choice]
