@@ -55,14 +55,16 @@ def test_best_place(seed: int) -> None:
 
 
 def alike(problem: Problem) -> Problem:
-    """Return a problem all of whose layers are as its last one, on each class."""
+    """Return a problem all of whose layers are as one of those that can compute the most again, on each class."""
     graphs = {}
     for variant, graph in problem.graphs.items():
-        ids, others = [layer.id for layer in graph.layers], graph.others
-        same = tuple(replace(graph.layers[-1], id=each, tied_bytes=0) for each in ids)
-        theirs = tuple(
-            (name, tuple(replace(layers[-1], id=each, tied_bytes=0) for each in ids)) for name, layers in others
+        ids = [layer.id for layer in graph.layers]
+        at = max(range(len(ids)), key=lambda at: len(graph.layers[at].recomputed))
+        same, *others = (
+            tuple(replace(layers[at], id=each, tied_bytes=0) for each in ids)
+            for layers in (graph.layers, *(layers for _, layers in graph.others))
         )
+        theirs = tuple(zip([name for name, _ in graph.others], others, strict=True))
         graphs[variant] = LayerGraph(same, graph.edges, None, theirs)
     return replace(problem, graphs=graphs)
 
