@@ -48,10 +48,7 @@ class Room:
 
 def room_below(stages: AnyWays, choice: AnyChoice, limit: int) -> Room:
     """Return what there is of an outer choice below a limit."""
-    most = choice.most_load(stages.work, limit)
-    if most < 0:
-        return Room(choice, [Ways.together([])], limit)
-    positions = stages.positions(choice, most)
+    positions = stages.below(choice, limit)
     return narrowed(Room(choice, positions, stages.work, stages.most_sent), stages.cuts_of(choice), limit)
 
 

@@ -76,6 +76,11 @@ class StageWays:
         """Return how many cuts the paths of an outer choice have; interleaved there is one between all stages."""
         return self.tables.cuts if choice.chunks == 1 else choice.stages + 1
 
+    def below(self, choice: SumChoice, limit: int) -> list[Ways]:
+        """Return the stages of plans of a choice below a limit, by position; some has none where there is no plan."""
+        most = choice.most_load(self.work, limit)
+        return [Ways.together([])] if most < 0 else self.positions(choice, most)
+
     def positions(self, choice: SumChoice, most: int = LONGEST - 1) -> list[Ways]:
         """Return the stages of a choice of a load of at most ``most``, by position from the end.
 
