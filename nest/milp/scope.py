@@ -50,9 +50,6 @@ def require_scope(problem: Problem) -> None:
     if played(preset) and (tied := Filters(problem).coupling):
         what = f"the programme of preset {preset.name!r} does not keep what ties stages together ({tied[0].kind})"
         raise OutOfScope("constraints", what, "leave it out, or take preset 'default'")
-    if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
-        what = "the programme counts no bytes of stages with chunks"
-        raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:
