@@ -68,10 +68,14 @@ class Chunked:
         return Figures(load, self._once(at, inner), self._memory(at, inner))
 
     def objective(self, figures: list[Figures]) -> int:
-        """Return the time of an iteration: the slowest stage works all the time, the others fill with a chunk."""
-        loads = [each.load for each in figures]
-        others = Fraction(sum(loads) - max(loads), self.chunks)
-        return self.costs.m * max(loads) - (-others.numerator // others.denominator) + max(f.sync for f in figures)
+        """Return the time of an iteration: the slowest stage works all the time, the others fill with a chunk.
+
+        Or the first microbatch passes all of them, and the slowest works on a chunk for each further one.
+        """
+        loads, further = [each.load for each in figures], self.costs.m - 1
+        others = self.costs.m * max(loads) + Fraction(sum(loads) - max(loads), self.chunks)
+        longest = max(others, sum(loads) + Fraction(further * max(loads), self.chunks))
+        return -(-longest.numerator // longest.denominator) + max(f.sync for f in figures)
 
     def _layers(self, at: int) -> tuple[Layer, ...]:
         return tuple(self.costs.layers[place] for place in self.places(at))
@@ -192,16 +196,25 @@ class Chunked:
 
 
 def order(stages: int, chunks: int, at: int, microbatches: int) -> list[tuple[str, int]]:
-    """Return the passes of a stage as Megatron-LM takes them, by chunk; microbatches are a multiple of the stages."""
-    total = microbatches * chunks
-    chunk_of = [number // stages % chunks for number in range(total)]
-    ahead = min(total, 2 * (stages - at - 1) + (chunks - 1) * stages)
+    """Return the passes of a stage as Megatron-LM takes them, by chunk."""
+    total, groups = microbatches * chunks, groups_of(stages, microbatches)
+    chunk_of = [chunk for size in groups for chunk in range(chunks) for _ in range(size)]
+    ahead = min(total, 2 * (stages - at - 1) + (chunks - 1) * groups[0])
     found = [("forward", chunk_of[number]) for number in range(ahead)]
     for number in range(total):
         if ahead + number < total:
             found.append(("forward", chunk_of[ahead + number]))
         found.append(("backward", chunks - 1 - chunk_of[number]))
     return found
+
+
+def groups_of(stages: int, microbatches: int) -> list[int]:
+    """Return the microbatches that pass a chunk together: groups of the least size, none below the stages."""
+    for size in range(1, microbatches + 1):
+        sizes = [min(size, microbatches - first) for first in range(0, microbatches, size)]
+        if min(sizes) >= min(stages, microbatches):
+            return sizes
+    raise AssertionError("all of them are a group")
 
 
 def choices(problem: Problem, rounding: Rounding) -> Iterator[Chunked]:
@@ -211,8 +224,8 @@ def choices(problem: Problem, rounding: Rounding) -> Iterator[Chunked]:
         costs = Costs(problem, outer, rounding)
         for chunks in range(2, len(costs.layers) + 1):
             runs = cut(costs.layers, outer.stages * chunks)
-            even = outer.stages > 1 and costs.m % outer.stages == 0 and (allowed is None or chunks in allowed)
-            if runs is not None and even and keeps(problem, outer):
+            several = outer.stages > 1 and (allowed is None or chunks in allowed)
+            if runs is not None and several and keeps(problem, outer):
                 yield Chunked(costs, chunks, runs)
 
 
@@ -247,7 +260,11 @@ def inners(problem: Problem, chunked: Chunked, at: int) -> Iterator[Inner]:
     outer, layers = chunked.costs.outer, chunked._layers(at)
     edges = tuple(Edge(one.id, two.id, 0) for one, two in pairwise(layers))
     loose = tuple(replace(layer, tied_bytes=0) for layer in layers)
-    alone = replace(problem, graphs={outer.variant: LayerGraph(loose, edges)})
+    kinds = problem.choices.stage_recompute
+    if not any(one.kind in (kinds or ()) for layer in layers for one in layer.recomputed):
+        kinds = kinds and frozenset({"none"})  # nothing of the stage can do what is asked for
+    choices = replace(problem.choices, stage_recompute=kinds)
+    alone = replace(problem, graphs={outer.variant: LayerGraph(loose, edges)}, choices=choices)
     return oracle.inners(alone, outer, (0, len(layers)))
 
 

@@ -241,8 +241,8 @@ def test_chunks_of_unequal_layers() -> None:
     assert one == two
     assert "the 4 parts are not equal: equal ones end at 2, 4, 6, 8" in one.notes
     assert one.notes[0] == estimated(model, replace(by_part, layers=(1, 2, 2, 3)), hardware=slow).notes[0]
-    odd = estimated(model, Layout(5, stages=2, virtual=2), hardware=slow)
-    assert odd.notes == ("5 microbatches of a replica are no multiple of 2 stages, 2 or more",)
+    assert not estimated(model, Layout(5, stages=2, virtual=2), hardware=slow).notes
+    assert not estimated(model, Layout(1, stages=2, virtual=2), hardware=slow).notes
     with pytest.raises(InvalidProblem, match="layers: 3 numbers"):
         replace(by_part, layers=(2, 3, 3))
 

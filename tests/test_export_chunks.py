@@ -17,12 +17,15 @@ from test_export_installed import installed, megatron_config, one_process
 from nest.certificate import check
 from nest.cli.estimate import estimate_command
 from nest.constraints import ReservedDevices
+from nest.cost.schedules import Schedule
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.export import FRAMEWORKS, Assignment, Framework, Inexpressible, best_for, exported, problem_for
 from nest.families import from_hyperparameters
 from nest.families.formats.megatron_flags import flags_of_text
+from nest.families.formats.megatron_layout import IN_TURN
 from nest.hardware import cluster_named
+from nest.pipeline.orders import passes
 from nest.presets import ScheduleName
 from nest.problem import Choices, Problem
 from nest.result import Status
@@ -147,6 +150,63 @@ def test_layers_are_counted_by_chunk() -> None:
     stages = tuple(replace(stage, recompute="full", recomputed=1) for stage in given.plan.stages)
     with pytest.raises(Inexpressible, match="recompute: 'full' in 1 layers of a stage of"):
         exported(replace(given, plan=replace(given.plan, stages=stages)), MEGATRON)
+
+
+ODD: list[tuple[Framework, int, int, str | None]] = [
+    (MEGATRON, 4, 8, None),
+    (MEGATRON, 4, 13, None),
+    (MEGATRON, 4, 3, "3 microbatches of each for 4 stages: Megatron-LM interleaves as many, or more"),
+    (TORCHTITAN, 4, 10, None),
+    (TORCHTITAN, 4, 3, None),
+    (TORCHTITAN, 4, 13, "13 microbatches of each for 4 stages: PyTorch interleaves multiples of 3"),
+]
+"""Frameworks, stages, microbatches of a replica, and what is wrong with these."""
+
+
+@pytest.mark.parametrize(("framework", "stages", "microbatches", "fault"), ODD)
+def test_any_number_of_microbatches(framework: Framework, stages: int, microbatches: int, fault: str | None) -> None:
+    """What a framework can interleave is written with the size of a group, if that is another; the rest is refused."""
+    alone: dict[str, Any] = {name: frozenset({1}) for name in ("tensor", "microbatch", "replicas", "chunks")}
+    alone |= {"stages": frozenset({stages}), "chunks": frozenset({2})}
+    run, _ = posed("dgx-h100:8", 10, None, INTERLEAVED, **alone)
+    run = replace(run, global_batch=microbatches)
+    problem = problem_of(run).problem
+    result = solve(problem_for(problem, run, framework))
+    assert result.plan is not None
+    given = judged(run, problem, result.plan)
+    assert (best_for(problem, run, framework).result.plan is None) == (fault is not None)
+    if fault:
+        with pytest.raises(Inexpressible, match=f"replicas: {fault}"):
+            exported(given, framework)
+        return
+    text = exported(given, framework).text
+    assert framework.broken(text, given.world) == []
+    if framework is MEGATRON:
+        sizes = {8: None, 13: "7"}
+        assert flags_of_text(text).get(IN_TURN) == sizes[microbatches]
+        changed = text.replace(f"{IN_TURN} 7", f"{IN_TURN} 6")
+        assert (changed != text) == bool(framework.broken(changed, given.world))
+
+
+def test_order_of_pytorch() -> None:
+    """Where its rounds divide the microbatches, PyTorch takes the passes in the order that is priced."""
+    schedules = installed("torch.distributed.pipelining.schedules", "torch")
+    for stages, chunks, microbatches in product((2, 3, 4, 5), (2, 3), range(1, 13)):
+        if TORCHTITAN.turn_faults(stages, microbatches):
+            continue
+        made = object.__new__(schedules.ScheduleInterleaved1F1B)
+        rounds = max(1, microbatches // stages)
+        made.n_local_stages, made.pp_group_size, made._n_microbatches = chunks, stages, microbatches
+        made.number_of_rounds, made.microbatches_per_round = rounds, microbatches // rounds
+        for at in range(stages):
+            theirs = [
+                (each.computation_type.name, each.stage_index, each.microbatch_index)
+                for each in made._calculate_single_rank_operations(at)
+                if each is not None
+            ]
+            ours = passes(Schedule("interleaved", chunks), stages, at, microbatches)
+            named = {"forward": "FORWARD", "backward": "FULL_BACKWARD"}
+            assert theirs == [(named[each.kind], each.chunk * stages + at, each.microbatch) for each in ours]
 
 
 @pytest.fixture

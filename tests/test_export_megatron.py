@@ -231,6 +231,7 @@ GOOD = {
 
 LAYOUT = "--pipeline-model-parallel-layout"
 EACH = "--num-layers-per-virtual-pipeline-stage"
+IN_TURN = "--microbatch-group-size-per-virtual-pipeline-stage"
 
 
 @pytest.mark.parametrize(
@@ -248,11 +249,12 @@ EACH = "--num-layers-per-virtual-pipeline-stage"
         ({LAYOUT: "Et*5|t*5|t*6L"}, f"{LAYOUT}: 3 parts are no multiple"),
         ({LAYOUT: "Et*5|t*5|t*5|L"}, f"{LAYOUT}: it has 15 layers"),
         ({LAYOUT: "Et*5|t*5|t*6|mL"}, f"{LAYOUT}: it has 1 prediction modules"),
-        ({LAYOUT: "Et*8|(t|)*6,ttL", "--global-batch-size": "8"}, "--global-batch-size: microbatches of chunks"),
+        ({LAYOUT: "Et*8|(t|)*6,ttL", "--global-batch-size": "8"}, f"{IN_TURN}: 4 is not from the 4 stages up"),
         ({LAYOUT: "t*16|||L"}, "give one E first"),
         ({LAYOUT: "E|t*16||L", "--num-virtual-stages-per-pipeline-rank": "2"}, "does not go with"),
         ({EACH: "3"}, f"{EACH}: 3 does not divide the 4 layers of a stage"),
-        ({EACH: "2", "--global-batch-size": "8"}, "--global-batch-size: microbatches of chunks"),
+        ({EACH: "2", "--global-batch-size": "8"}, f"{IN_TURN}: 4 is not from the 4 stages up"),
+        ({EACH: "2", "--global-batch-size": "20"}, f"{IN_TURN}: 4 leaves 1 of 5 microbatches, fewer than stages"),
         ({EACH: "2", "--num-virtual-stages-per-pipeline-rank": "2"}, f"{EACH}: does not go with"),
         ({EACH: "16", "--pipeline-model-parallel-size": "1"}, f"{EACH}: takes several stages"),
         ({"--expert-model-parallel-size": "3"}, "--num-experts: 8 is no multiple"),

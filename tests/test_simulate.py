@@ -258,12 +258,16 @@ def test_waves() -> None:
     """As many as stages where that divides; otherwise more, never fewer, unless there are not so many at all."""
     assert waves(12, 4) == (4, 4, 4)
     assert waves(14, 4) == (5, 5, 4)
+    assert waves(13, 4) == (7, 6)
     assert waves(7, 4) == (7,)
     assert waves(3, 4) == (3,)
     for stages, microbatches in product(range(1, 9), range(1, 60)):
         sizes = waves(microbatches, stages)
         assert sum(sizes) == microbatches
         assert min(sizes) >= min(stages, microbatches)
+        assert len(set(sizes[:-1])) <= 1
+        for less in range(min(stages, microbatches), sizes[0]):  # Megatron-LM does not start with it
+            assert 0 < microbatches % less < stages
 
 
 def test_chunks_share_what_a_stage_takes() -> None:

@@ -165,7 +165,7 @@ def test_many_pipelines_at_once(seed: int) -> None:
     """Played as waves, event by event and by the reference, pipelines take the same, and no less than their bounds."""
     rng = random.Random(seed)
     stages, number, most = rng.randint(2, 5), rng.randint(2, 4), rng.choice([1, 3, 100])
-    microbatches, parts = stages * rng.randint(1, 4), stages * number
+    microbatches, parts = rng.choice([stages * rng.randint(1, 4), rng.randint(1, 23)]), stages * number
     forward, backward = np.array([[[rng.randint(0, most) for _ in range(parts)] for _ in range(6)] for _ in range(2)])
     shape = Shape("interleaved", stages, microbatches, number)
     found = makespans(shape, Played(forward, backward, np.zeros_like(forward)))
@@ -186,12 +186,12 @@ def test_many_pipelines_at_once(seed: int) -> None:
 
 def test_bounds_of_equal_stages_are_played() -> None:
     """Where all chunks take the same, the bound is what is played: bounds are as tight as they can be there."""
-    for stages, number, rounds in ((2, 2, 1), (4, 3, 1), (4, 2, 5), (3, 5, 2)):
+    for stages, number, microbatches in ((2, 2, 2), (4, 3, 4), (4, 2, 20), (3, 5, 6), (4, 2, 13), (4, 3, 3), (5, 2, 1)):
         same = np.full((1, number, stages), 7), np.full((1, number, stages), 12)
         forward, backward = (each.reshape(1, -1) for each in same)
-        shape = Shape("interleaved", stages, stages * rounds, number)
+        shape = Shape("interleaved", stages, microbatches, number)
         taken = makespans(shape, Played(forward, backward, np.zeros_like(forward)))
-        assert ChunkPace(stages, number, np.array([stages * rounds])).least(*same).max() == taken[0]
+        assert ChunkPace(stages, number, np.array([microbatches])).least(*same).max() == taken[0]
 
 
 @pytest.mark.parametrize("seed", range(40))

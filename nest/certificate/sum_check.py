@@ -30,6 +30,7 @@ from nest.plan import Plan
 from nest.presets import ScheduleName
 from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables, UnevenTables, band_of
+from nest.tables.chunked import alike
 from nest.units import LONGEST
 
 
@@ -158,8 +159,9 @@ class Claim:
             left = self.fast_enough(self.tables.of_variant(variant), choices)
         verdict.by_mean += len(choices) - len(left)
         for choice in left:
-            key = choice.stages, choice.chunks, min(choice.microbatches, 4 * choice.stages)  # what is in flight repeats
-            cut = cuts[key] = cuts.get(key) or Cut(self.tables.of_variant(variant), choice)
+            tables = self.tables.of_variant(variant)
+            key = choice.stages, choice.chunks, *alike(tables, choice.stages, choice.microbatches)
+            cut = cuts[key] = cuts.get(key) or Cut(tables, choice)
             plan = self.better_of_all(cut, choice)
             if plan is not None and self.refutes(plan):
                 verdict.better = plan

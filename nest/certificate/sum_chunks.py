@@ -3,10 +3,10 @@
 Numbers of stages ``S`` and of chunks ``v`` settle which layers each stage has (C16). With ``m`` microbatches for each
 of ``d`` replicas, ``T`` the largest load and ``W`` the sum of all, D14 is
 
-    objective = m * T + ceil((W - T) / v) + sync.
+    objective = max(m * T + ceil((W - T) / v), W + ceil((m - 1) * T / v)) + sync.
 
 It grows with every load. So of the plans whose stages synchronise for ``Y`` at most none takes less than ``A + sync``,
-where ``A`` is the first two terms if each stage takes the least load with which it fits (C11) and keeps to ``Y``. Of
+where ``A`` is the first term if each stage takes the least load with which it fits (C11) and keeps to ``Y``. Of
 what stages can choose nothing else ties them together: that is the whole state. From no cap at all, ``Y`` falls:
 
 1. if some stage has no way within ``Y``, there is no plan;
@@ -68,10 +68,11 @@ class Chunked:
         Parameters
         ----------
         beside
-            What loads are longer, whichever of them.
+            What loads are longer, whichever of them, or the synchronisation: by a ``v``-th at least it counts.
         """
-        slowest = max(loads)
-        return self.microbatches * slowest + -((slowest - sum(loads) - beside) // self.chunks)
+        slowest, total, further = max(loads), sum(loads), self.microbatches - 1
+        by_slowest = self.microbatches * slowest + -((slowest - total - beside) // self.chunks)
+        return max(by_slowest, total + -((-further * slowest - beside) // self.chunks))
 
 
 def chunked(tables: Tables, variant: Variant) -> Iterator[Chunked]:
@@ -80,7 +81,7 @@ def chunked(tables: Tables, variant: Variant) -> Iterator[Chunked]:
     arrangements, allowed = problem.preset.arrangements, problem.choices.chunks
     for stages, replicas in zip(*map(np.ndarray.tolist, Counts.of(tables, variant).pairs()), strict=True):
         microbatches = -(-problem.microbatches(variant) // replicas)
-        if stages < 2 or microbatches % stages or not tables.filters.outer(Outer(variant, stages, replicas)):
+        if stages < 2 or not tables.filters.outer(Outer(variant, stages, replicas)):
             continue
         for chunks in range(2, len(graph) // stages + 1):
             ends = graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None

@@ -58,16 +58,24 @@ def schedule_named(name: str, chunks: int = 1) -> Schedule:
     raise InvalidProblem("schedule", f"{name!r} is no schedule", f"choose one of {', '.join(SCHEDULES)}")
 
 
-def waves(microbatches: int, stages: int) -> tuple[int, ...]:
+def wave_size(microbatches: int, stages: int) -> int:
     """Return how many microbatches go through a chunk before the next chunk has its turn (interleaved 1F1B).
 
-    ``S`` where ``m`` is a multiple of ``S``, as in Narayanan et al. Otherwise there are ``m // S`` waves, as equal as
-    possible and the larger first: with a wave of fewer than ``S`` stages would wait for each other in a circle.
-    Fewer microbatches than stages are one wave.
+    ``S`` where ``m`` is a multiple of ``S``, as in Narayanan et al. Otherwise the least size from ``S`` on that leaves
+    none, or ``S`` at least, for the last wave: in one of fewer than ``S`` stages would wait for each other in a circle.
+    So does Megatron-Core (``--microbatch-group-size-per-virtual-pipeline-stage``). Fewer microbatches than stages are
+    one wave.
     """
-    count = max(1, microbatches // stages)
-    size, rest = divmod(microbatches, count)
-    return (size + 1,) * rest + (size,) * (count - rest)
+    if microbatches < stages:
+        return microbatches
+    return next(size for size in range(stages, microbatches + 1) if not 0 < microbatches % size < stages)
+
+
+def waves(microbatches: int, stages: int) -> tuple[int, ...]:
+    """Return the sizes of all waves: `wave_size`, and what is left for the last."""
+    size = wave_size(microbatches, stages)
+    last = microbatches % size
+    return (size,) * (microbatches // size) + ((last,) if last else ())
 
 
 def bubble(schedule: Schedule, stages: int, microbatches: int, *, forward: int, backward: int, weight: int = 0) -> int:
@@ -99,8 +107,8 @@ def in_flight(schedule: Schedule, stages: int, at: int, microbatches: int) -> in
 
     ``m`` for GPipe and ``min(m, S - at)`` for 1F1B. ZB-H1 counts until the gradients of weights: ``min(m, S)`` on every
     stage, as many as the first has under 1F1B. Interleaved: ``2 * (S - at - 1) + (v - 1) * w + 1`` of ``m * v``, where
-    ``w`` is the largest of the `waves`; with ``w = S`` the first stage keeps ``1 + (S - 1) / (S * v)`` times as much as
-    under 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2). All of them where ``m < S``.
+    ``w`` is the size of the `waves`; with ``w = S`` the first stage keeps ``1 + (S - 1) / (S * v)`` times as much as
+    under 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2).
     """
     if schedule.name == "gpipe":
         return microbatches
@@ -108,10 +116,8 @@ def in_flight(schedule: Schedule, stages: int, at: int, microbatches: int) -> in
         return min(microbatches, stages - at)
     if schedule.name == "zb-h1":
         return min(microbatches, stages)
-    total = microbatches * schedule.chunks
-    if microbatches < stages:
-        return total
-    return min(total, 2 * (stages - at - 1) + (schedule.chunks - 1) * waves(microbatches, stages)[0] + 1)
+    ahead = 2 * (stages - at - 1) + (schedule.chunks - 1) * wave_size(microbatches, stages)
+    return min(microbatches * schedule.chunks, ahead + 1)
 
 
 def least_by_load(loads: Sequence[int], microbatches: int) -> int:

@@ -1,8 +1,9 @@
 """The best plans of interleaved pipelines under the objective `sum`: one cut for each number of stages and chunks.
 
-With the cut settled, stages choose independently how they shard and recompute. The objective is ``m * T + (sum of the
-other loads) / v + Y``: it grows with each load. So for a cap on the synchronisation ``Y`` each stage takes the way with
-the least load that keeps it; of the caps, which are the times that stages synchronise, each is tried.
+With the cut settled, stages choose independently how they shard and recompute. With ``T`` the largest load, ``W`` the
+sum of all and ``Y`` the synchronisation, the objective is the larger of ``m * T + (W - T) / v`` and ``W + (m - 1) * T
+/ v``, and ``Y``: it grows with each load. So for a cap on ``Y`` each stage takes the way with the least load that keeps
+it; of the caps, which are the times that stages synchronise, each is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nest.dp.watch import Watch
 from nest.places import Placing
 from nest.plan import Plan, Stage, over_replicas
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again, levels_around
+from nest.tables.chunked import Again, alike, levels_around
 from nest.tables.exchanged import PLAIN, Exchanged, least_exchanged, uncovered
 from nest.tables.grouped import Site
 from nest.tables.shares import Holders, Option, Shares
@@ -47,13 +48,10 @@ class InterleavedBounds(SumBounds):
         self.chunks, self.filling = chunks, LooseFilling(tables)
         self._heaviest: dict[int, int] = {}
 
-    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
-        """Return which have an equal cut, several stages, and a multiple of them as microbatches (rule ``chunks``)."""
-        divides = {
-            each: self.tables.graph.equal_parts(each * self.chunks) is not None for each in stages.ravel().tolist()
-        }
-        cut = np.array([divides[each] for each in stages.ravel().tolist()], dtype=bool).reshape(stages.shape)
-        possible: np.ndarray = cut & (stages > 1) & (microbatches % stages == 0)
+    def possible(self, stages: Ints) -> np.ndarray:
+        """Return which have an equal cut and several stages (rule ``chunks``)."""
+        divided = (self.tables.graph.equal_parts(each * self.chunks) is not None for each in stages.tolist())
+        possible: np.ndarray = np.array(list(divided), dtype=bool) & (stages > 1)
         return possible
 
     def objective(
@@ -71,7 +69,8 @@ class InterleavedBounds(SumBounds):
         sync = sync + exchanged.step / stages
         alone = np.array([self.heaviest(each) for each in stages.tolist()], dtype=np.float64)
         heaviest = np.maximum(alone + self.chunks * hops[1].astype(np.float64), loads / stages)
-        bound = loads / self.chunks + (1 + further - 1 / self.chunks) * heaviest + sync
+        bound = loads / self.chunks + (1 + further - 1 / self.chunks) * heaviest
+        bound = np.maximum(bound, loads + further / self.chunks * heaviest) + sync
         rounded = (1 + further) * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(bound * (1 - 1e-12) - rounded), 0, float(NEVER)).astype(np.int64)
         return least
@@ -126,7 +125,7 @@ class InterleavedSearch(SumSearch):
     ) -> None:
         super().__init__(tables, watch, "interleaved", bounds or InterleavedBounds(tables, chunks))
         self.chunks = chunks
-        self._cut: dict[tuple[int, int], ChunkedBand] = {}
+        self._cut: dict[tuple[int, tuple[int, ...]], ChunkedBand] = {}
         self._known: dict[tuple[int, Option, Shares], Sharded] = {}
         self._memory: dict[tuple[int, int], Ints] = {}
 
@@ -151,12 +150,11 @@ class InterleavedSearch(SumSearch):
 
     def cut(self, stages: int, microbatches: int) -> ChunkedBand:
         """Return the tables of so many stages, each with its chunks."""
-        buffers = self.tables.problem.training.buffers_boundaries  # of every microbatch, others show all that occurs
-        key = stages, microbatches if buffers else min(microbatches, 4 * stages)
+        key = stages, alike(self.tables, stages, microbatches)
         if key not in self._cut:
             ends = self.tables.graph.equal_parts(stages * self.chunks)
             assert ends is not None, "others are not possible"
-            self._cut[key] = ChunkedBand(self.tables, ends, *key)
+            self._cut[key] = ChunkedBand(self.tables, ends, stages, microbatches)
         return self._cut[key]
 
     def held(self, choice: SumChoice) -> Ints:
@@ -261,8 +259,9 @@ class InterleavedChoice(Prepared):
 
     def _taken(self, loads: list[int]) -> int:
         """Return what an iteration takes but for the synchronisation."""
-        others = -((max(loads) - sum(loads)) // self._engine.chunks)
-        return (self.choice.further + 1) * max(loads) + others
+        slowest = max(loads)
+        short, long = sorted(((self.choice.further + 1) * slowest, sum(loads)))
+        return long - (slowest - short) // self._engine.chunks
 
     def sharded(self, at: int) -> list[Sharded]:
         """Return how a stage may shard."""

@@ -132,23 +132,35 @@ def _order(shape: Shape, at: int) -> list[tuple[int, int, int]]:
 
 
 def _interleaved(shape: Shape, at: int) -> list[tuple[int, int, int]]:
-    """Return the order of a stage with chunks: ``S`` microbatches pass a chunk before the next has its turn."""
-    chunks, stages, total = shape.chunks, shape.stages, shape.chunks * shape.microbatches
-    ahead = forwards_ahead(shape, at)
-    turns = [(each // stages % chunks, each // (stages * chunks) * stages + each % stages) for each in range(total)]
-    forward = [(FORWARD, chunk * stages + at, microbatch) for chunk, microbatch in turns]
-    backward = [(BACKWARD, (chunks - 1 - chunk) * stages + at, microbatch) for chunk, microbatch in turns]
+    """Return the order of a stage with chunks: some microbatches pass a chunk before the next has its turn."""
+    _, stages, microbatches, chunks = shape
+    size, ahead = turn_of(stages, microbatches), forwards_ahead(shape, at)
+    turns = (range(first, min(first + size, microbatches)) for first in range(0, microbatches, size))
+    steps = [(chunk, each) for turn in turns for chunk in range(chunks) for each in turn]
+    forward = [(FORWARD, chunk * stages + at, microbatch) for chunk, microbatch in steps]
+    backward = [(BACKWARD, (chunks - 1 - chunk) * stages + at, microbatch) for chunk, microbatch in steps]
     order = forward[:ahead]
-    for each in range(total):
+    for each in range(len(steps)):
         order += forward[ahead + each : ahead + each + 1]
         order.append(backward[each])
     return order
 
 
+def turn_of(stages: int, microbatches: int) -> int:
+    """Return how many microbatches pass a chunk in a turn.
+
+    The fewest, from as many as there are stages on, that leave none or as many as stages for the last turn.
+    """
+    size = min(stages, microbatches)
+    while 0 < microbatches % size < stages:
+        size += 1
+    return size
+
+
 def forwards_ahead(shape: Shape, at: int) -> int:
     """Return how many forward passes a stage with chunks takes before forward and backward ones take turns."""
-    total = shape.chunks * shape.microbatches
-    return min(2 * (shape.stages - at - 1) + (shape.chunks - 1) * shape.stages, total)
+    before_last = (shape.chunks - 1) * turn_of(shape.stages, shape.microbatches)
+    return min(2 * (shape.stages - at - 1) + before_last, shape.chunks * shape.microbatches)
 
 
 def _waits_for(each: tuple[int, int, int], parts: int) -> tuple[int, int, int] | None:

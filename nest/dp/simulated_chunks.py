@@ -44,14 +44,12 @@ class PlayedBounds(InterleavedBounds):
         found = np.zeros(len(stages))
         count, plain = further + 1, any(zero in PLAIN for zero in types)
         for number in sorted(set(stages.tolist())):
-            for alone in (True, False):
-                chosen = np.flatnonzero((stages == number) & ((count == number) == alone))
-                if len(chosen):
-                    sync, extra, step = (each[chosen] / number for each in exchanged)
-                    ends, busy = self._ends(number, count[chosen], hops[1][chosen])
-                    once = ends.mean(axis=1) + step
-                    once = once + sync if plain else np.maximum(once, busy.mean(axis=1) + count[chosen] * extra + step)
-                    found[chosen] = np.maximum(ends.max(axis=1), once)
+            chosen = np.flatnonzero(stages == number)
+            sync, extra, step = (each[chosen] / number for each in exchanged)
+            ends, busy = self._ends(number, count[chosen], hops[1][chosen])
+            once = ends.mean(axis=1) + step
+            once = once + sync if plain else np.maximum(once, busy.mean(axis=1) + count[chosen] * extra + step)
+            found[chosen] = np.maximum(ends.max(axis=1), once)
         rounded = count * (3 * self.tables.layers + 8)  # what parts are rounded down by, at most
         least: Ints = np.clip(np.floor(found * (1 - 1e-9) - rounded), 0, float(NEVER)).astype(np.int64)
         return least

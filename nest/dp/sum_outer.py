@@ -133,9 +133,9 @@ class SumBounds:
         self._slowdowns: dict[frozenset[str], float] = {}
         self._placed: dict[tuple[int, int, tuple[frozenset[str], ...]], _Placed] = {}
 
-    def possible(self, stages: Ints, microbatches: Ints) -> np.ndarray:
-        """Return with which numbers of stages, and of microbatches of a replica, there may be plans at all."""
-        return np.ones(np.broadcast(stages, microbatches).shape, dtype=bool)
+    def possible(self, stages: Ints) -> np.ndarray:
+        """Return with which numbers of stages there may be plans at all."""
+        return np.ones(len(stages), dtype=bool)
 
     @cached_property
     def hop(self) -> Ints:
@@ -430,13 +430,13 @@ def sum_ranges(bounds: SumBounds) -> list[SumChoices]:
     if not len(numbers.replicas):
         return []
     replicas, first, last = numbers.replicas, numbers.first, numbers.last
-    possible = bounds.possible(numbers.stages[:, None], -(-tables.microbatches // replicas[first]))
+    possible = bounds.possible(numbers.stages)
     if not possible.any():
         return []
     sharing = np.maximum.reduceat(tables.most_sharing(replicas), first)
     fewest = bounds.fewest_stages(replicas[first], sharing)
     room = np.searchsorted(replicas, numbers.blocks // numbers.stages, side="right") - 1
-    at, run = np.nonzero(possible & (numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
+    at, run = np.nonzero(possible[:, None] & (numbers.stages[:, None] >= fewest) & (first <= room[:, None]))
     chosen = numbers.stages[at], first[run], np.minimum(last[run], room[at])
     alone = chosen[1] == chosen[2]  # nothing is left to split, so that side constraints are asked at once
     kept = ~alone | _admitted(tables, chosen[0], replicas[chosen[1]], asked=alone)

@@ -84,22 +84,16 @@ def _devices(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
 
 
 def _chunks(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
-    """Say that nothing divides layers or microbatches as interleaving asks for (C16), where nothing else is allowed."""
+    """Say that nothing divides the layers as interleaving asks for (C16), where nothing else is allowed."""
     choices, graph, count = tables.problem.choices, tables.graph, tables.layers
     if choices.schedules != {"interleaved"}:
         return None
     stages = [each for each in range(2, min(count, blocks) + 1) if choices.stages is None or each in choices.stages]
     chunks = [each for each in range(2, count + 1) if choices.chunks is None or each in choices.chunks]
-    cuts = [each for each in stages if any(graph.equal_parts(each * number) for number in chunks)]
-    if not cuts:
-        left = count - sum(graph.riding)
-        text = f"interleaved, and no two or more stages of two or more chunks that are allowed divide {left} layers"
-        return f"{_variant(tables.variant)}: {text}", float("inf")
-    for each in cuts:
-        replicas = choices.replicas or range(1, min(tables.microbatches, blocks // each) + 1)
-        if any(-(-tables.microbatches // number) % each == 0 for number in replicas):
-            return None
-    text = f"interleaved, and no replicas have a multiple of their stages of the {tables.microbatches} microbatches"
+    if any(graph.equal_parts(each * number) for each in stages for number in chunks):
+        return None
+    left = count - sum(graph.riding)
+    text = f"interleaved, and no two or more stages of two or more chunks that are allowed divide {left} layers"
     return f"{_variant(tables.variant)}: {text}", float("inf")
 
 

@@ -158,15 +158,14 @@ def _is_degree(problem: Problem, plan: Plan, at: int) -> bool:
 
 
 def chunk_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Yield violations of ``chunks``: an allowed number, stages and microbatches that go with it, and equal parts."""
+    """Yield violations of ``chunks``: an allowed number, several stages, and equal parts."""
     chunks, stages, allowed = plan.chunks, len(plan.stages), problem.choices.chunks
-    each = -(-problem.microbatches(plan.variant) // max(plan.replicas, 1))
     if (chunks > 1) != (plan.schedule == "interleaved") or chunks < 1:
         yield Violation("chunks", f"{chunks} under {plan.schedule}: interleaved has 2 or more, every other schedule 1")
     elif chunks > 1 and allowed is not None and chunks not in allowed:
         yield Violation("chunks", f"{chunks}, allowed are {sorted(allowed)}")
-    elif chunks > 1 and (stages == 1 or each % stages):
-        yield Violation("chunks", f"{each} microbatches of a replica are no multiple of {stages} stages, 2 or more")
+    elif chunks > 1 and stages == 1:
+        yield Violation("chunks", f"{chunks} of one stage: interleaved has several stages")
     elif chunks > 1 and _part_ends(problem.graphs[plan.variant], plan) != (
         due := problem.graphs[plan.variant].equal_parts(chunks * stages)
     ):

@@ -240,6 +240,10 @@ class Framework(ABC):
         known = ", ".join(each for each in SCHEDULES if each in self.schedules)
         return [Fault("schedule", f"{name!r}: {self.title} is written with {known}")]
 
+    def turn_faults(self, stages: int, microbatches: int) -> list[Fault]:  # noqa: ARG002 - a hook
+        """Return why the framework cannot interleave so many microbatches of a replica in the order that is priced."""
+        return []
+
     def require(self, given: Assignment) -> None:
         """Raise `Inexpressible`, naming the first stage or width, where the framework cannot run the plan."""
         for fault in self.schedule_faults(given.plan.schedule):
@@ -252,6 +256,8 @@ class Framework(ABC):
         faults += self.degree_faults(degree, given.outer)
         kind, count = same_recompute(given.problem, given.plan, self.title)
         faults += self.recompute_faults(kind, count, given.plan.chunks)
+        if given.plan.chunks > 1:
+            faults += self.turn_faults(len(given.plan.stages), given.microbatches)
         for fault in faults:
             raise Inexpressible(fault.where, fault.what, APPROXIMATE)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from nest.constraints import Outer
+from nest.cost.schedules import wave_size
 from nest.export.base import (
     Assignment,
     Export,
@@ -23,6 +24,7 @@ from nest.export.megatron_model import Flags, model_flags, require_same_model
 from nest.export.megatron_rules import broken_rules
 from nest.export.numbers import ModelNumbers
 from nest.families.formats.megatron_flags import flags_of_text
+from nest.families.formats.megatron_layout import IN_TURN
 from nest.presets import ScheduleName
 from nest.problem import Recompute
 from nest.runs import Run
@@ -57,6 +59,15 @@ class Megatron(Framework):
             what = f"{variant.context}: twice as much does not divide a sequence of {run.sequence}"
             found.append(Fault("context", what))
         return [*found, *self._expert_faults(run, model, outer), *_software_faults(run)]
+
+    def turn_faults(self, stages: int, microbatches: int) -> list[Fault]:
+        """Return that fewer microbatches than stages are not interleaved.
+
+        A group of them that pass a chunk in turn is neither smaller than the stages nor larger than all microbatches
+        (`forward_backward_pipelining_with_interleaving`).
+        """
+        what = f"{microbatches} microbatches of each for {stages} stages: {self.title} interleaves as many, or more"
+        return [Fault("replicas", what)] if microbatches < stages else []
 
     def _expert_faults(self, run: Run, model: ModelNumbers, outer: Outer) -> Iterator[Fault]:
         variant = outer.variant
@@ -102,6 +113,8 @@ class Megatron(Framework):
             flags["--pipeline-model-parallel-layout"] = layout_of(given)
         elif given.plan.chunks > 1:
             flags["--num-layers-per-virtual-pipeline-stage"] = str(len(given.layers[0]))
+        if given.plan.chunks > 1 and (size := wave_size(given.microbatches, stages)) != stages:
+            flags[IN_TURN] = str(size)
         if variant.context > 1:
             flags["--cp-comm-type"] = EXCHANGES[given.run.context_kind]
         if given.model.experts is not None:

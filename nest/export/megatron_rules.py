@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nest.errors import InvalidProblem
 from nest.families.formats.megatron_flags import is_given, whole_list
-from nest.families.formats.megatron_layout import LAYOUT, parts_of_layout
+from nest.families.formats.megatron_layout import IN_TURN, LAYOUT, parts_of_layout
 from nest.families.keys import Keys
 
 EACH_CHUNK = "--num-layers-per-virtual-pipeline-stage"
@@ -111,8 +111,15 @@ class _Rules:
                 "--global-batch-size",
                 f"{batch} is no multiple of --micro-batch-size {micro} x data parallel {self.data}",
             )
-        elif self.chunks > 1 and (batch // (micro * self.data)) % self.stages:
-            yield "--global-batch-size", f"microbatches of chunks are no multiple of the {self.stages} stages"
+        elif self.chunks > 1:
+            yield from self._turns(batch // (micro * self.data))
+
+    def _turns(self, microbatches: int) -> Iterator[tuple[str, str]]:
+        size = self.size(IN_TURN, self.stages)
+        if not self.stages <= size <= microbatches:
+            yield IN_TURN, f"{size} is not from the {self.stages} stages up to the {microbatches} microbatches"
+        elif 0 < microbatches % size < self.stages:
+            yield IN_TURN, f"{size} leaves {microbatches % size} of {microbatches} microbatches, fewer than stages"
 
     def _attention(self) -> Iterator[tuple[str, str]]:
         heads, width = self.size("--num-attention-heads"), self.size("--hidden-size")

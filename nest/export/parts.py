@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from nest.constraints import Outer
+from nest.constraints import LocalConstraint, Outer
 from nest.evaluate import evaluate
 from nest.export.base import Framework, Inexpressible, able_layers, same_recompute
 from nest.plan import Plan, Sharding, Stage, over_replicas
@@ -55,7 +55,7 @@ class AlikeSearch:
         self._none_better = False
         self._open: list[tuple[int, int, Problem]] = []
         self._count = 0
-        for part in opening(problem):
+        for part in opening(problem, framework):
             self._add(0, part)
 
     def best(self, end: float | None) -> Result:
@@ -145,7 +145,32 @@ class AlikeSearch:
         return replace(last, status=status, bound_ticks=bound, plan=None, objective_ticks=None)
 
 
-def opening(problem: Problem) -> list[Problem]:
+@dataclass(frozen=True)
+class Interleaves(LocalConstraint):
+    """A side constraint: outer choices whose microbatches a framework can interleave.
+
+    Parameters
+    ----------
+    framework
+        The framework.
+    """
+
+    framework: Framework
+
+    kind: ClassVar[str] = "interleaves"
+
+    @property
+    def text(self) -> str:
+        """What it asks for."""
+        return f"{self.framework.title} can interleave the microbatches"
+
+    def admits(self, problem: Problem, outer: Outer) -> bool:
+        """Whether the framework takes so many microbatches of a replica in turn."""
+        microbatches = -(-problem.microbatches(outer.variant) // outer.replicas)
+        return not self.framework.turn_faults(outer.stages, microbatches)
+
+
+def opening(problem: Problem, framework: Framework) -> list[Problem]:
     """Return parts of a problem that hold all that a framework can run: plans with chunks are one by themselves.
 
     Frameworks count layers that recompute in each chunk, a plan in each stage: with chunks all recompute, or none.
@@ -154,6 +179,7 @@ def opening(problem: Problem) -> list[Problem]:
     if "interleaved" not in schedules:
         return [problem]
     chunked = all_layers(problem.with_choices(schedules=frozenset({"interleaved"})))
+    chunked = chunked.with_constraints(*problem.constraints, Interleaves(framework))
     others = schedules - {"interleaved"}
     return [chunked, problem.with_choices(schedules=others, chunks=None)] if others else [chunked]
 

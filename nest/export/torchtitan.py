@@ -64,6 +64,12 @@ class Torchtitan(Framework):
     zeros_in_pipeline: ClassVar[frozenset[int]] = zeros
     schedules: ClassVar[frozenset[ScheduleName]] = frozenset(NAMES)
 
+    def turn_faults(self, stages: int, microbatches: int) -> list[Fault]:
+        """Return that PyTorch has rounds of equally many microbatches (`ScheduleInterleaved1F1B`)."""
+        rounds = max(1, microbatches // stages)
+        what = f"{microbatches} microbatches of each for {stages} stages: PyTorch interleaves multiples of {rounds}"
+        return [Fault("replicas", what)] if microbatches % rounds else []
+
     def faults(self, run: Run, model: ModelNumbers, outer: Outer) -> list[Fault]:
         """Return why no plan with an outer choice runs there."""
         variant = outer.variant

@@ -13,7 +13,7 @@ from nest.constraints import Outer, Slot
 from nest.constraints.programme import ArcTerm, ChoiceTerm, OptionTerm, PlaceTerm, Term, Variable
 from nest.errors import OutOfScope
 from nest.milp.outer import OuterChoice
-from nest.milp.sum_choices import SumChoice
+from nest.milp.sum_choices import AnyChoice
 from nest.milp.sum_formulation import SumFormulation
 from nest.problem import Problem, Variant
 
@@ -164,8 +164,8 @@ class SumTerms(Coupled):
         """Outer choices, as in the formulation."""
         return [self._choice(at, each) for at, each in enumerate(self.formulation.choices)]
 
-    def _choice(self, at: int, choice: SumChoice) -> ChoiceTerm:
-        return ChoiceTerm(self.use[at], choice.outer, choice.placing.stride, choice.placing.used(choice.shape))
+    def _choice(self, at: int, choice: AnyChoice) -> ChoiceTerm:
+        return ChoiceTerm(self.use[at], choice.outer, choice.stride, choice.devices)
 
     @cached_property
     def slots(self) -> Sequence[Slot]:
@@ -186,11 +186,8 @@ class SumTerms(Coupled):
         return [[(sent[arc], self.arc[arc]) for arc in arcs] for arcs in made.by_position.values()]
 
     def _slot(self, variant: Variant, position: int, arcs: list[int]) -> Slot:
-        columns, ways = self.formulation.arcs, [self.formulation.way(arc) for arc in arcs]
-        terms = [
-            ArcTerm(self.arc[arc], int(columns.first[arc]), int(columns.end[arc]), way)
-            for arc, way in zip(arcs, ways, strict=True)
-        ]
+        ways = [self.formulation.way(arc) for arc in arcs]
+        terms = [ArcTerm(self.arc[arc], *self.formulation.cuts(arc), way) for arc, way in zip(arcs, ways, strict=True)]
         alike: dict[tuple[int, int], list[Variable]] = {}
         for term, way in zip(terms, ways, strict=True):
             alike.setdefault(way.sharding, []).append(term.taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 
-from nest.constraints import Filters
+from nest.constraints import Budget, Filters
 from nest.errors import OutOfScope
 from nest.presets import Preset
 from nest.problem import Choices, Problem
@@ -14,6 +14,7 @@ REMEDY = "use the dynamic program"
 KNOWN = frozenset(
     {"tensor", "expert", "context", "microbatch", "sequence", "replicas", "stages", "zero", "zero_degree", "recompute"}
     | {"stage_recompute", "recomputed", "hybrid", "price_at_most", "schedules", "chunks"}
+    | {"stage_tensor", "shard_inside", "splits_batch"}
 )
 """Choices that the programme takes into account."""
 
@@ -35,8 +36,7 @@ def require_scope(problem: Problem) -> None:
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, REMEDY)
     for name in problem.choices.uneven:
-        what = "the programme covers stages of one width"
-        raise OutOfScope(f"choices.{name}", what, "take the dynamic program: backend 'auto' or 'dp'")
+        _require_budgets(problem, f"choices.{name}")
     if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
         what = "the programme counts no bytes of stages with chunks"
         raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")
@@ -45,3 +45,11 @@ def require_scope(problem: Problem) -> None:
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:
             what = f"the mathematical programme does not know what {each.name} asks for"
             raise OutOfScope(f"choices.{each.name}", what, REMEDY)
+
+
+def _require_budgets(problem: Problem, where: str) -> None:
+    """Refuse what ties stages together beside stages with widths of their own, but for what a whole plan costs."""
+    for each in Filters(problem).coupling:
+        if not isinstance(each, Budget):
+            what = f"the programme does not keep side constraint {each.kind} where stages have widths of their own"
+            raise OutOfScope(where, what, "leave that constraint or this choice out")

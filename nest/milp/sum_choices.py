@@ -21,24 +21,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from nest.constraints import Outer, Run, Site
+from nest.milp.paced import Paced
+from nest.milp.wide_choices import WideChoice, least_of_forms, wide_choices
 from nest.places import Placing, Shape
 from nest.presets import Arrangement, ScheduleName
 from nest.problem import Allowed, Variant
-from nest.tables import GroupedTables, Tables
+from nest.tables import GroupedTables, Tables, UnevenTables
 from nest.tables.chunked import levels_around
 from nest.tables.speeds import SURE, least_work
-from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
-
-_Ticks = TypeVar("_Ticks", int, Ints)
+from nest.units import HARD_LIMIT, NEVER, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class SumChoice:
+class SumChoice(Paced):
     """An outer choice.
 
     Attributes
@@ -73,21 +73,14 @@ class SumChoice:
         return Shape(self.variant.width, self.stages, self.replicas)
 
     @property
-    def pace(self) -> tuple[int, int]:
-        """How often the largest load counts besides, and the chunks: what the objective (D14) depends on."""
-        return self.further, self.chunks
+    def stride(self) -> int:
+        """Positions on the line from one replica to the next."""
+        return self.placing.stride
 
-    def takes(self, loads: _Ticks, slowest: _Ticks, sync: _Ticks) -> _Ticks:
-        """Return the objective (D14) of plans from the sum of their loads, the largest one, and the synchronisation."""
-        return (self.further + 1) * slowest - (slowest - loads) // self.chunks + sync
-
-    def most_load(self, work: int, limit: int) -> int:
-        """Return the largest load (D14) of plans below a limit whose loads add up to some work or more.
-
-        Negative where there is no such plan.
-        """
-        left, times = self.chunks * (limit - 1) - work, (self.further + 1) * self.chunks - 1
-        return left if left < 0 else min(left // times if times else LONGEST - 1, LONGEST - 1)
+    @property
+    def devices(self) -> int:
+        """How many devices of the line its plans take."""
+        return self.placing.used(self.shape)
 
     @property
     def starts(self) -> Ints:
@@ -104,12 +97,16 @@ class _Numbers(NamedTuple):
     bounds: Ints
 
 
+AnyChoice: TypeAlias = SumChoice | WideChoice
+"""An outer choice, of plans all of whose stages are alike, or of others."""
+
+
 class Following(NamedTuple):
     """The next outer choice of a row: a bound of it and of all behind it, and one of its own."""
 
     bound: int
     own: int
-    choice: SumChoice
+    choice: AnyChoice
 
 
 _Cursor: TypeAlias = "Iterator[Following]"
@@ -129,33 +126,42 @@ class Agenda:
     def __init__(self, tables: Tables, *, every: bool = False) -> None:
         self.tables, self.every = tables, every
         self._turns = count()
-        self._heap: list[tuple[int, int, Variant | _Cursor | SumChoice]] = []
+        self._heap: list[tuple[int, int, Variant | UnevenTables | _Cursor | AnyChoice]] = []
         for variant in tables.fitting:
             self._push(least_of_variant(tables, variant), variant)
+        for forms in tables.uneven:
+            self._push(least_of_forms(forms), forms)
 
     @property
     def least(self) -> int:
         """Ticks that every plan of a choice that is left takes at least; `NEVER` where none is."""
         return self._heap[0][0] if self._heap else NEVER
 
-    def put(self, bound: int, choice: SumChoice) -> None:
+    def put(self, bound: int, choice: AnyChoice) -> None:
         """Put a choice back with a better bound."""
         self._push(bound, choice)
 
-    def take(self, limit: int) -> tuple[int, SumChoice] | None:
+    def take(self, limit: int) -> tuple[int, AnyChoice] | None:
         """Return the choice with the least bound, and that, if it is below a limit; it is no longer left."""
         while self._heap and self._heap[0][0] < limit:
             bound, _, found = heapq.heappop(self._heap)
-            if isinstance(found, SumChoice):
+            if isinstance(found, SumChoice | WideChoice):
                 return bound, found
-            cursor = choices_of(self.tables, found, every=self.every) if isinstance(found, Variant) else found
+            cursor = self._cursor(found) if isinstance(found, Variant | UnevenTables) else found
             following = next(cursor, None)
             if following is not None:
                 self._push(max(bound, following.own), following.choice)
                 self._push(max(bound, following.bound), cursor)
         return None
 
-    def _push(self, bound: int, item: Variant | _Cursor | SumChoice) -> None:
+    def _cursor(self, found: Variant | UnevenTables) -> _Cursor:
+        if isinstance(found, Variant):
+            return choices_of(self.tables, found, every=self.every)
+        by_devices = bool(self.tables.filters.coupling)
+        each = wide_choices(found, every=self.every, by_devices=by_devices)
+        return (Following(bound, bound, choice) for bound, choice in each)
+
+    def _push(self, bound: int, item: Variant | UnevenTables | _Cursor | AnyChoice) -> None:
         heapq.heappush(self._heap, (bound, next(self._turns), item))
 
 
@@ -209,11 +215,11 @@ def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
 
 
 def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
-    """Yield those that are interleaved: equal parts, and microbatches that are a multiple of the stages."""
+    """Yield those that are interleaved: several stages, and equal parts."""
     made, numbers, cuts = tables.of_variant(variant), _numbers(tables, variant), list[tuple[int, int, int, int]]()
     for stages, replicas, further in zip(*map(np.ndarray.tolist, numbers[:3]), strict=True):
         admitted = tables.filters.outer(Outer(variant, stages, replicas))
-        if admitted and stages > 1 and (further + 1) % stages == 0:
+        if admitted and stages > 1:
             cuts += [(bound, stages, replicas, chunks) for chunks, bound in cut_bounds(made, stages, further + 1)]
     for bound, stages, replicas, chunks in sorted(cuts):
         seen, options = set[object](), made.options(replicas, stages)
@@ -257,8 +263,9 @@ def cut_bounds(tables: GroupedTables, stages: int, microbatches: int) -> Iterato
         ends = tables.graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
         if ends is not None:
             loads = np.diff(work[[0, *ends]]).reshape(chunks, stages).sum(axis=0)
-            largest = int(loads.max())
-            bound = microbatches * largest - (largest - int(loads.sum())) // chunks
+            largest, total = int(loads.max()), int(loads.sum())
+            short, long = sorted((microbatches * largest, total))
+            bound = long - (largest - short) // chunks
             yield chunks, min(bound, HARD_LIMIT // 2)
 
 

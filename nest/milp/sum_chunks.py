@@ -13,7 +13,7 @@ import numpy as np
 from nest.milp.sum_choices import SumChoice
 from nest.milp.sum_ways import Kept, Ways, undominated
 from nest.tables import ChunkedBand, GroupedTables
-from nest.tables.chunked import Again, levels_around
+from nest.tables.chunked import Again, alike, levels_around
 from nest.tables.grouped import Site
 from nest.tables.shares import Option, Shares
 from nest.tables.ways import ShardedWay
@@ -49,7 +49,7 @@ class ChunkWays:
 
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
-        self._bands: dict[tuple[int, int, int], ChunkedBand] = {}
+        self._bands: dict[tuple[int, ...], ChunkedBand] = {}
         self._sharded: dict[tuple[int, Option, Shares], _Sharded] = {}
 
     def positions(self, choice: SumChoice, most: int) -> list[Ways]:
@@ -82,9 +82,7 @@ class ChunkWays:
 
     def _band(self, choice: SumChoice) -> ChunkedBand:
         microbatches = choice.further + 1
-        if not self.tables.problem.training.buffers_boundaries:  # these hold all of them, what is in flight repeats
-            microbatches = min(microbatches, 4 * choice.stages)
-        key = choice.stages, choice.chunks, microbatches
+        key = choice.stages, choice.chunks, *alike(self.tables, choice.stages, microbatches)
         if key not in self._bands:
             ends = self.tables.graph.equal_parts(choice.stages * choice.chunks)
             assert ends is not None, "the outer choices have none without"

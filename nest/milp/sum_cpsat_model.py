@@ -96,7 +96,8 @@ def sync(made: SumCpSat) -> None:
 def objective(made: SumCpSat) -> None:
     """D14: ``objective >= m * load + filling + sync`` under the outer choices with ``m`` and ``v``; it is minimised.
 
-    ``filling`` is what the other stages take to fill: ``v * filling >= loads - load``.
+    ``filling`` is what the other stages take to fill: ``v * filling >= loads - load``. Where some have more stages than
+    microbatches, also ``objective >= loads + waiting + sync``, with ``v * waiting >= (m - 1) * load``.
     """
     for (further, chunks), choices in made.formulation.by_pace.items():
         most = made.formulation.largest_objective // further if further else made.formulation.largest_load
@@ -109,6 +110,10 @@ def objective(made: SumCpSat) -> None:
             filling = made.model.new_int_var(0, longest, f"filling{further},{chunks}")
             made.model.add(chunks * filling >= made.loads - load).only_enforce_if(taken)
         made.model.add(made.objective >= (further + 1) * load + filling + made.sync).only_enforce_if(taken)
+        if (further, chunks) in made.formulation.short_paces:
+            waiting = made.model.new_int_var(0, -(-further * most // chunks), f"waiting{further},{chunks}")
+            made.model.add(chunks * waiting >= further * load).only_enforce_if(taken)
+            made.model.add(made.objective >= made.loads + waiting + made.sync).only_enforce_if(taken)
     made.model.minimize(made.objective)
 
 

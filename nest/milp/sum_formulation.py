@@ -1,10 +1,12 @@
 """The mathematical programme under the objective `sum`, without a solver: index sets and coefficients.
 
-A plan is an *outer choice* ``(variant, S, d, placing, schedule, v)`` and a path. The ``q``-th stage from the end is an
+A plan is an *outer choice* ``(variant, S, d, placing, schedule, v)``, or ``(forms, S, d, layout)`` where stages have
+widths of their own, and a path. The ``q``-th stage from the end is an
 *arc*: of an outer choice, with the layers between two cuts, in one way to shard and to recompute. It leads from the
 state ``(q - 1, end)`` to the state ``(q, first)`` of the choice; the path starts behind all layers at ``q = 0`` and
 ends before them at ``q = S``. A cut is a number of layers, or a downset where layers branch; of an interleaved choice
-with ``v`` chunks, whose parts are settled, the number of stages before it. What a rule forbids for one of these by
+with ``v`` chunks, whose parts are settled, the number of stages before it; of stages with widths of their own a number
+of layers at a spot, `nest.milp.wide_states`. What a rule forbids for one of these by
 itself is left out of the index sets; `docs/milp.md` says which rule is kept where.
 """
 
@@ -18,11 +20,13 @@ from functools import cached_property
 import numpy as np
 
 from nest.constraints.programme import StageWay
-from nest.milp.sum_choices import Agenda, SumChoice
+from nest.milp.sum_choices import Agenda, AnyChoice, SumChoice
 from nest.milp.sum_chunks import layers_of
+from nest.milp.sum_kinds import Stages
 from nest.milp.sum_room import Room
-from nest.milp.sum_stages import StageWays
-from nest.problem import Problem, Variant
+from nest.milp.wide_choices import WideChoice
+from nest.milp.wide_states import States, options_of
+from nest.problem import Problem
 from nest.tables import GroupedTables, Tables
 from nest.units import HARD_LIMIT, LONGEST, Ints, distinct
 
@@ -68,6 +72,8 @@ class SumArcs:
         Cuts before and behind.
     load, sync
         Ticks.
+    form
+        Number of its form in the tables of the outer choice; 0 where all stages are alike.
     zero, together
         ZeRO type by what is exchanged, and replicas of a group that shares weights: `nest.tables.shares.Option`.
     kind, layers
@@ -82,6 +88,7 @@ class SumArcs:
     end: Ints
     load: Ints
     sync: Ints
+    form: Ints
     zero: Ints
     together: Ints
     kind: Ints
@@ -116,36 +123,57 @@ class SumFormulation:
 
     def __init__(self, tables: Tables, rooms: Sequence[Room], limit: int = HARD_LIMIT) -> None:
         self.tables, self.problem, self.limit = tables, tables.problem, limit
-        self.choices: list[SumChoice] = [room.choice for room in rooms]
+        self.choices: list[AnyChoice] = [room.choice for room in rooms]
         self.least_objectives = [room.least for room in rooms]
+        self._states: dict[WideChoice, States] = {}
         self.arcs = self._arcs(rooms)
 
     @classmethod
     def whole(cls, problem: Problem) -> SumFormulation:
         """Return the programme of the rules alone: all outer choices, and all ways of all stages."""
         tables = Tables.of(problem)
-        agenda, rooms = Agenda(tables, every=True), list[Room]()
-        stages = {variant: StageWays(tables.of_variant(variant), "every") for variant in tables.fitting}
+        agenda, rooms, stages = Agenda(tables, every=True), list[Room](), Stages(tables, "every")
         while (taken := agenda.take(HARD_LIMIT)) is not None:
             choice = taken[1]
-            rooms.append(Room(choice, stages[choice.variant].positions(choice), 0))
+            rooms.append(Room(choice, stages.of(choice).positions(choice), 0))
         return cls(tables, rooms)
 
     def _arcs(self, rooms: Sequence[Room]) -> SumArcs:
         none = np.zeros((0, len(self.tables.filters.crossed)), dtype=np.int64)
         parts = [[*[none[:, :0].ravel()] * (len(SumArcs.__dataclass_fields__) - 1), none]]
         for at, room in enumerate(rooms):
-            options = self.of(room.choice).options(room.choice.replicas, room.choice.stages)
-            zero, together = np.array(options, dtype=np.int64).reshape(-1, 2).T
+            labels = np.array(self._options(room.choice), dtype=np.int64).reshape(-1, 3).T
             for position, ways in enumerate(room.ways, start=1):
                 columns = (np.full_like(ways.first, each) for each in (at, position))
-                sharding = zero[ways.option], together[ways.option]
+                sharding = labels[:, ways.option]
                 parts.append([*columns, *ways[:4], *sharding, ways.kind, ways.layers, ways.sent])
         return SumArcs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def of(self, choice: SumChoice) -> GroupedTables:
-        """Return the tables of an outer choice."""
-        return self.tables.of_variant(choice.variant)
+    def _options(self, choice: AnyChoice) -> list[tuple[int, ...]]:
+        """Return what `Ways.option` counts: form, ZeRO type and replicas of a group."""
+        if isinstance(choice, WideChoice):
+            return [(form, *option) for form, option in options_of(choice)]
+        options = self.tables.of_variant(choice.variant).options(choice.replicas, choice.stages)
+        return [(0, *option) for option in options]
+
+    def of(self, choice: AnyChoice, form: int = 0) -> GroupedTables:
+        """Return the tables of the stages of an outer choice, of one form where these differ."""
+        return choice.tables.forms[form] if isinstance(choice, WideChoice) else self.tables.of_variant(choice.variant)
+
+    def of_arc(self, arc: int) -> GroupedTables:
+        """Return the tables of the stage of an arc."""
+        return self.of(self.choices[self.arcs.choice[arc]], int(self.arcs.form[arc]))
+
+    def states_of(self, choice: WideChoice) -> States:
+        """Return what the cuts of an outer choice are whose stages have widths of their own."""
+        if choice not in self._states:
+            self._states[choice] = States.of(choice)
+        return self._states[choice]
+
+    def cuts(self, arc: int) -> tuple[int, int]:
+        """Return the cuts before and behind the stage of an arc."""
+        choice, ends = self.choices[self.arcs.choice[arc]], (int(self.arcs.first[arc]), int(self.arcs.end[arc]))
+        return self.states_of(choice).cuts(*ends) if isinstance(choice, WideChoice) else ends
 
     def only(self, kept: np.ndarray) -> SumFormulation:
         """Return the programme with some of its arcs, as a mask has them."""
@@ -161,13 +189,14 @@ class SumFormulation:
 
     def layers(self, arc: int) -> Ints:
         """Return the places of the layers of the stage of an arc."""
-        choice, first, end = self.choices[self.arcs.choice[arc]], int(self.arcs.first[arc]), int(self.arcs.end[arc])
-        tables = self.of(choice)
-        return tables.between(first, end) if choice.chunks == 1 else layers_of(tables, choice, first)
+        choice, (first, end) = self.choices[self.arcs.choice[arc]], self.cuts(arc)
+        if isinstance(choice, SumChoice) and choice.chunks > 1:
+            return layers_of(self.of(choice), choice, first)
+        return self.of_arc(arc).between(first, end)
 
     def way(self, arc: int) -> StageWay:
         """Return how the stage of an arc shards and recomputes."""
-        arcs, tables = self.arcs, self.of(self.choices[self.arcs.choice[arc]])
+        arcs, tables = self.arcs, self.of_arc(arc)
         zero, kind = min(int(arcs.zero[arc]), 3), int(arcs.kind[arc])
         degree = tables.ranks(int(arcs.together[arc])).dense if zero else 1
         return StageWay((zero, degree), (tables.repeating[kind - 1].kind if kind else "none", int(arcs.layers[arc])))
@@ -208,20 +237,17 @@ class SumFormulation:
         return {at: np.flatnonzero(position == at).tolist() for at in distinct(position).tolist()}
 
     @cached_property
-    def by_variant(self) -> dict[Variant, list[int]]:
-        """Outer choices by variant."""
-        found: dict[Variant, list[int]] = {}
-        for at, choice in enumerate(self.choices):
-            found.setdefault(choice.variant, []).append(at)
-        return found
-
-    @cached_property
     def by_pace(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """Outer choices by how often the largest load counts besides, and by their chunks."""
         found: dict[tuple[int, int], list[int]] = {}
         for at, choice in enumerate(self.choices):
             found.setdefault(choice.pace, []).append(at)
         return {pace: tuple(choices) for pace, choices in found.items()}
+
+    @cached_property
+    def short_paces(self) -> frozenset[tuple[int, int]]:
+        """Of the keys of `by_pace` those with chunks of which some choice has more stages than microbatches."""
+        return frozenset(each.pace for each in self.choices if each.chunks > 1 and each.stages > each.further + 1)
 
     @cached_property
     def chunks(self) -> Ints:

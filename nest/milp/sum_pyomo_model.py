@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import numpy as np
 import pyomo.environ as pyo
 
 from nest.milp.coupled import SumTerms, post_coupling
@@ -93,6 +94,8 @@ def sync(made: SumPyomo) -> None:
 def objective(made: SumPyomo) -> None:
     """D14: all loads over ``v``, the largest ``m - 1 / v`` times more, and synchronisation, minimised.
 
+    Where some choices have more stages than microbatches, also all loads and the largest ``(m - 1) / v`` times more.
+
     The largest load is split over the possible ``m`` and ``v``, of which one pair is chosen, so that the linear
     relaxation is tight. What the judge rounds up is not rounded here: of two plans the better one is no worse before.
     """
@@ -105,7 +108,19 @@ def objective(made: SumPyomo) -> None:
     times = {(further, chunks): further + 1 - 1 / chunks for further, chunks in formulation.by_pace}
     further = pyo.quicksum(times[pace] * model.load_in[pace] for pace in formulation.by_pace)
     made.post(made.objective >= made.loads + further + made.sync)
+    if formulation.short_paces:
+        _in_turn(made, times)
     model.minimised = pyo.Objective(expr=made.objective)
+
+
+def _in_turn(made: SumPyomo, times: dict[tuple[int, int], float]) -> None:
+    """Post the second of what bounds the objective; the first again for choices of which that is never the larger."""
+    formulation, short = made.formulation, made.formulation.short_paces
+    whole = np.array([choice.pace in short for choice in formulation.choices])[formulation.arcs.choice]
+    loads = np.where(whole, formulation.arcs.load, formulation.arcs.load / formulation.chunks).tolist()
+    factors = {pace: pace[0] / pace[1] if pace in short else each for pace, each in times.items()}
+    further = pyo.quicksum(each * made.model.load_in[pace] for pace, each in factors.items())
+    made.post(made.objective >= made.arcs(list(range(len(loads))), made.in_units(loads)) + further + made.sync)
 
 
 def least(made: SumPyomo) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nest.milp.sum_choices import SumChoice
-from nest.milp.sum_stages import StageWays
+from nest.milp.sum_choices import AnyChoice
+from nest.milp.sum_kinds import AnyWays
 from nest.milp.sum_ways import Ways
 from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
 
@@ -30,7 +30,7 @@ class Room:
         Bytes that all stages together may send, by column of `Ways.sent`.
     """
 
-    choice: SumChoice
+    choice: AnyChoice
     ways: list[Ways]
     least: int
     most: tuple[int, ...] = ()
@@ -46,14 +46,13 @@ class Room:
         return any(len(each.first) == 0 for each in self.ways)
 
 
-def room_below(stages: StageWays, choice: SumChoice, limit: int) -> Room:
+def room_below(stages: AnyWays, choice: AnyChoice, limit: int) -> Room:
     """Return what there is of an outer choice below a limit."""
-    total = int(stages.tables.work.sum())
-    most = choice.most_load(total, limit)
+    most = choice.most_load(stages.work, limit)
     if most < 0:
         return Room(choice, [Ways.together([])], limit)
     positions = stages.positions(choice, most)
-    return narrowed(Room(choice, positions, total, stages.bytes.most), stages.cuts_of(choice), limit)
+    return narrowed(Room(choice, positions, stages.work, stages.most_sent), stages.cuts_of(choice), limit)
 
 
 def narrowed(room: Room, cuts: int, limit: int) -> Room:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nest.milp.claim import NO_PATH, Claim
-from nest.milp.sum_choices import Agenda, SumChoice
+from nest.milp.sum_choices import Agenda, AnyChoice
 from nest.milp.sum_formulation import SumFormulation
+from nest.milp.sum_kinds import Stages
 from nest.milp.sum_room import Room, narrowed, room_below
-from nest.milp.sum_stages import StageWays, kept_under
+from nest.milp.sum_stages import kept_under
 from nest.plan import Plan
-from nest.problem import Variant
 from nest.result import Status
 from nest.tables import Tables
 from nest.units import HARD_LIMIT, NEVER
@@ -80,8 +80,8 @@ class SumSearch:
         self.tables, self.engine, self.best = tables, engine, known
         self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
         self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
-        self._ways = kept_under(tables.filters)
-        self._stages, self._seen, self._kept = dict[Variant, StageWays](), dict[SumChoice, _Seen](), 0
+        self._stages = Stages(tables, kept_under(tables.filters))
+        self._seen, self._kept = dict[AnyChoice, _Seen](), 0
         self._open, self._complete = NEVER, True
 
     def run(self, at_least: int = 0, *, first: bool = False) -> Claim:
@@ -125,7 +125,7 @@ class SumSearch:
             if not rooms:
                 limit = min(limit, bound + max(1, int(bound * self.step)))
             limit = min(limit, horizon)
-            room = narrowed(room, self._stages_of(choice.variant).cuts_of(choice), limit)
+            room = narrowed(room, self._stages.of(choice).cuts_of(choice), limit)
             if room.empty:
                 self.agenda.put(limit, choice)
             else:
@@ -133,7 +133,7 @@ class SumSearch:
                 size += room.size
         return rooms, limit
 
-    def _room(self, bound: int, choice: SumChoice) -> tuple[Room | None, int]:
+    def _room(self, bound: int, choice: AnyChoice) -> tuple[Room | None, int]:
         """Return the stages of an outer choice below a horizon above its bound, None where there is no plan; and that.
 
         What was found before is kept as long as there is room for it. A second look comes to the same.
@@ -148,23 +148,18 @@ class SumSearch:
         if self.best.plan is None and turn < len(HORIZONS):
             horizon = min(horizon, int(bound * HORIZONS[turn]) + 1)
         horizon = min(horizon, cap)
-        room = room_below(self._stages_of(choice.variant), choice, horizon)
+        room = room_below(self._stages.of(choice), choice, horizon)
         self._kept += room.size
         if self._kept > MOST_KEPT:
             self._seen, self._kept = {}, room.size
         self._seen[choice] = _Seen(horizon, turn, None if room.empty else room)
         return None if room.empty else room, HARD_LIMIT if room.empty and horizon == cap else horizon
 
-    def _cap(self, choice: SumChoice) -> int:
+    def _cap(self, choice: AnyChoice) -> int:
         """Return the ticks that a plan of an outer choice has to stay below for what ties stages together."""
-        tick, devices = self.tables.scale.time.tick, choice.placing.used(choice.shape)
+        tick, devices = self.tables.scale.time.tick, choice.devices
         found = (each.most_ticks(devices, tick) for each in self.tables.filters.coupling)
         return min([HARD_LIMIT, *(most + 1 for most in found if most is not None)])
-
-    def _stages_of(self, variant: Variant) -> StageWays:
-        if variant not in self._stages:
-            self._stages[variant] = StageWays(self.tables.of_variant(variant), self._ways)
-        return self._stages[variant]
 
     def _ask(self, rooms: list[Room], limit: int) -> None:
         """Put outer choices to the solver, and those back that it closes, or that are to be asked again.

@@ -62,6 +62,16 @@ class StageWays:
         self._sharded: dict[tuple[GroupedBand, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
 
+    @property
+    def work(self) -> int:
+        """Ticks that the loads of all stages of a plan add up to at least."""
+        return int(self.tables.work.sum())
+
+    @property
+    def most_sent(self) -> tuple[int, ...]:
+        """Bytes that all stages of a plan together may send, by column of `Ways.sent`."""
+        return self.bytes.most
+
     def cuts_of(self, choice: SumChoice) -> int:
         """Return how many cuts the paths of an outer choice have; interleaved there is one between all stages."""
         return self.tables.cuts if choice.chunks == 1 else choice.stages + 1
@@ -88,6 +98,22 @@ class StageWays:
             if not len(found[position].first):
                 return [none] * choice.stages
         return [found[position] for position in range(1, choice.stages + 1)]
+
+    def alone(
+        self, seen: Seen, passing: Passing, options: tuple[Option, ...], ends: tuple[bool, bool], most: int
+    ) -> Ways:
+        """Return the stages in one place, whichever plan they are of, of a load of at most ``most``.
+
+        Parameters
+        ----------
+        ends
+            Whether they hold the first layer, and the last one.
+        """
+        depth = max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
+        band = self._band(depth, Ends(*ends))
+        ways = self._ways(band, _Sight(seen, passing, band.at, ()), options, most)
+        held = ways.first == 0, ways.end == self.tables.cuts - 1
+        return ways.pick(np.logical_and.reduce([each == wanted for each, wanted in zip(held, ends, strict=True)]))
 
     def _band(self, depth: int, ends: Ends) -> GroupedBand:
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())

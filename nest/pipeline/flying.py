@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nest.cost.schedules import Schedule, in_flight
-from nest.pipeline.orders import passes
+from nest.cost.schedules import Schedule, in_flight, wave_size
+from nest.pipeline.orders import in_waves
 
 
 class Flight(NamedTuple):
@@ -27,18 +27,27 @@ class Flight(NamedTuple):
     kept: tuple[int, ...]
 
 
+def shown_waves(stages: int, microbatches: int) -> tuple[int, ...]:
+    """Return the sizes of waves of interleaved 1F1B that show all that occurs.
+
+    No stage is more than two waves ahead with forward passes. So what happens in the third of equal waves repeats until
+    the last ones: four, and a last one of another size, show it.
+    """
+    size = wave_size(microbatches, stages)
+    last = microbatches % size
+    return (size,) * min(microbatches // size, 4) + ((last,) if last else ())
+
+
 @lru_cache(maxsize=4096)
 def flights(schedule: Schedule, stages: int, at: int, microbatches: int, *, every: bool = False) -> tuple[Flight, ...]:
     """Return the moments at which a stage keeps the most, whatever its chunks keep of a microbatch, or every moment.
 
-    Every moment counts where buffers hold what the stage keeps nothing of, which may be more. Under interleaved 1F1B
-    the passes of ``S`` microbatches through all chunks repeat: those of four times as many show all that occurs.
+    Every moment counts where buffers hold what the stage keeps nothing of, which may be more.
     """
     if schedule.chunks == 1:
         return (Flight(0, (in_flight(schedule, stages, at, microbatches),)),)
-    shown = microbatches if microbatches % stages else min(microbatches, 4 * stages)
     found, kept = dict[Flight, None](), [0] * schedule.chunks
-    for kind, chunk, _ in passes(schedule, stages, at, shown):
+    for kind, chunk, _ in in_waves(schedule.chunks, stages, at, shown_waves(stages, microbatches)):
         if kind == "forward":
             kept[chunk] += 1
         else:

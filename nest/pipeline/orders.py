@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from nest.cost.schedules import Schedule, waves
@@ -20,7 +21,7 @@ class Pass(NamedTuple):
 def passes(schedule: Schedule, stages: int, at: int, microbatches: int) -> list[Pass]:
     """Return the passes of a stage in the order in which it takes them, whenever it can."""
     if schedule.name == "interleaved":
-        return _interleaved(schedule.chunks, stages, at, microbatches)
+        return in_waves(schedule.chunks, stages, at, waves(microbatches, stages))
     forward = [Pass("forward", 0, each) for each in range(microbatches)]
     backward = [Pass("backward", 0, each) for each in range(microbatches)]
     if schedule.name == "gpipe":
@@ -46,18 +47,21 @@ def _alternating(forward: list[Pass], backward: list[Pass], ahead: int, delay: i
     return order
 
 
-def _interleaved(chunks: int, stages: int, at: int, microbatches: int) -> list[Pass]:
+def in_waves(chunks: int, stages: int, at: int, sizes: Sequence[int]) -> list[Pass]:
     """Return the order of Megatron-LM: each wave passes through a chunk of all stages, then through the next chunk.
 
-    With fewer microbatches than stages all forward passes come first: even so nobody keeps more than with ``S``.
+    Parameters
+    ----------
+    sizes
+        How many microbatches each wave has.
     """
     forward: list[Pass] = []
     backward: list[Pass] = []
-    sizes, first = waves(microbatches, stages), 0
+    first = 0
     for size in sizes:
         wave = range(first, first + size)
         forward += [Pass("forward", chunk, each) for chunk in range(chunks) for each in wave]
         backward += [Pass("backward", chunk, each) for chunk in reversed(range(chunks)) for each in wave]
         first += size
     ahead = 2 * (stages - at - 1) + (chunks - 1) * sizes[0]
-    return _alternating(forward, backward, len(forward) if microbatches < stages else min(ahead, len(forward)))
+    return _alternating(forward, backward, min(ahead, len(forward)))

@@ -84,8 +84,9 @@ class PricedPlan:
 
     @property
     def once_s(self) -> float:
-        """What the first microbatch takes: loads of all stages, interleaved the largest and of the others one chunk.
+        """What an iteration takes but for `rounds` and the synchronisation: all loads, for the first microbatch.
 
+        Interleaved, the largest and of the others one chunk; with fewer microbatches than stages more, as chunks wait.
         Where the schedule is played, what the slowest stage waits.
         """
         return self.seconds(self._once)
@@ -181,7 +182,8 @@ class PricedPlan:
             return self.objective_ticks - sync_of(self.problem, self.evaluation) - self._load * self.rounds
         if self.problem.preset.objective != "sum":
             return 0
-        return summed(sum(stage.load for stage in self.evaluation.stages), self._load, 1, 0, self.plan.chunks)
+        loads = sum(stage.load for stage in self.evaluation.stages)
+        return summed(loads, self._load, self.microbatches, 0, self.plan.chunks) - self._load * self.rounds
 
     @property
     def _load(self) -> int:

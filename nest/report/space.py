@@ -61,9 +61,8 @@ def _interleaved(problem: Problem, variant: Variant) -> int:
         for replicas in range(1, min(problem.microbatches(variant), room // stages) + 1):
             if choices.replicas is not None and replicas not in choices.replicas:
                 continue
-            if -(-problem.microbatches(variant) // replicas) % stages == 0:
-                shards = _shards(problem, variant, replicas) ** stages
-                total += ways * shards * _places(problem, variant, stages, replicas)
+            shards = _shards(problem, variant, replicas) ** stages
+            total += ways * shards * _places(problem, variant, stages, replicas)
     return total
 
 

@@ -279,6 +279,9 @@ def terms_text(priced: PricedPlan) -> str:
     """Return the sum that makes the iteration, in words."""
     sync = f" + {duration(priced.sync_s)} sync" if priced.sync_s else ""
     if priced.problem.preset.objective == "sum":
+        if priced.plan.chunks > 1:
+            filling, each = priced.once_s - priced.load_s, counted(priced.microbatches, "microbatch")
+            return f"{duration(priced.load_s)} x {each} + {duration(filling)} of filling{sync}"
         further = counted(priced.rounds, "further microbatch")
         return f"{duration(priced.once_s)} for the first microbatch + {duration(priced.load_s)} x {further}{sync}"
     microbatches, fill = counted(priced.microbatches, "microbatch"), len(priced.plan.stages) - 1

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.cost.schedules import Schedule
-from nest.pipeline import Flight, flights
+from nest.pipeline import Flight, flights, shown_waves
 from nest.places import Placing
 from nest.tables.banded import GroupedBand
 from nest.tables.grouped import GroupedTables
@@ -43,6 +43,15 @@ def levels_around(tables: GroupedTables, stages: int, replicas: int, placing: Pl
     starts = placing.line.devices(first + placing.stride * np.arange(counted, dtype=np.int64)[:, None])
     levels: Ints = tables.problem.cluster.spans(starts, np.roll(starts, -1, axis=1))
     return levels
+
+
+def alike(tables: GroupedTables, stages: int, microbatches: int) -> tuple[int, ...]:
+    """Return what all numbers of microbatches have in common whose `ChunkedBand` has the same stages.
+
+    Where boundaries are buffered, of every microbatch, that is the number itself.
+    """
+    buffers = tables.problem.training.buffers_boundaries
+    return (microbatches,) if buffers else shown_waves(stages, microbatches)
 
 
 class ChunkedBand(GroupedBand):

@@ -9,6 +9,7 @@ from nest.families.formats.megatron_flags import is_given
 from nest.families.keys import MOST_LAYERS, Keys
 
 LAYOUT = "--pipeline-model-parallel-layout"
+IN_TURN = "--microbatch-group-size-per-virtual-pipeline-stage"
 
 _PIECE = re.compile(r"\((?P<group>[^()]*)\)(?:\*(?P<times>\d{1,6}))?|(?P<one>[EtmL|])(?:\*(?P<many>\d{1,6}))?")
 
@@ -59,8 +60,12 @@ def division_of(keys: Keys, stages: int) -> tuple[tuple[int, ...], int]:
     layers = keys.size("--num-layers", most=MOST_LAYERS)
     layout = keys.text(LAYOUT)
     if layout:
-        return _of_layout(parts_of_layout(layout), stages, layers)
-    return _counts(keys, stages, layers), _chunks(keys, stages, layers)
+        counts, chunks = _of_layout(parts_of_layout(layout), stages, layers)
+    else:
+        counts, chunks = _counts(keys, stages, layers), _chunks(keys, stages, layers)
+    if chunks > 1 and (keys.whole(IN_TURN) or stages) > stages:
+        keys.note(f"{IN_TURN}: the least size is taken that leaves none, or as many as stages, for the last group")
+    return counts, chunks
 
 
 def _of_layout(parts: tuple[str, ...], stages: int, layers: int) -> tuple[tuple[int, ...], int]:
