@@ -328,6 +328,7 @@ class Costs:
         return total
 
     def memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
+        """Return the bytes that a stage takes."""
         held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
         over = self._over(inner.group)
         figures = [
