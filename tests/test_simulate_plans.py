@@ -107,8 +107,8 @@ def test_random_plans_have_everything() -> None:
     timed: set[str] = set()
     for problem, plan in map(some_plan, range(240)):
         evaluation = evaluate(problem, plan)
-        for stage, judged in zip(plan.stages, evaluation.stages, strict=False):
-            sharded |= {(problem.preset.name, stage.sharding.zero)} if judged.sharding else set()
+        for stage, figures in zip(plan.stages, evaluation.stages, strict=False):
+            sharded |= {(problem.preset.name, stage.sharding.zero)} if figures.sharding else set()
         for times in pipeline_of(problem, plan, evaluation).stages if evaluation.stages else ():
             timed |= {name for name in ("receive", "receive_gradient", "recompute") if getattr(times, name)}
     assert sharded >= {(name, zero) for name in ("artifact", "paper", "default") for zero in (2, 3)}
