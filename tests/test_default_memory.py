@@ -17,7 +17,7 @@ from nest.dp.incumbent import Incumbent
 from nest.dp.sum_outer import SumBounds
 from nest.dp.sum_search import SumSearch
 from nest.dp.watch import Watch
-from nest.graph import Edge, Layer, LayerGraph
+from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Training, Variant
 from nest.result import Status
@@ -101,3 +101,16 @@ def test_a_copy_of_a_smaller_table() -> None:
     cluster = Cluster(2, 60, (Level(2, 1e9, 0.0),))
     problem = Problem("tied", {Variant(1): graph}, cluster, Training(1, "sgd"), Choices(zero=frozenset({0})), DEFAULT)
     assert solve(problem).plan is not None
+
+
+def test_a_layer_that_would_keep_more() -> None:
+    """Where every stage has to recompute, a layer that keeps more then fits where another of its stage does so."""
+    again = (Recomputed("full", 1.0, 1),), (Recomputed("full", 1.0, 99),)
+    layers = tuple(Layer(at, 1.0, 1.0, 10, 1, recomputed=each) for at, each in enumerate(again))
+    graph = LayerGraph(layers, (Edge(0, 1, 1),))
+    cluster = Cluster(2, 90, (Level(2, 1e9, 0.0),))
+    choices = Choices(zero=frozenset({0}), stage_recompute=frozenset({"full"}))
+    problem = Problem("keeps", {Variant(1): graph}, cluster, Training(1, "sgd"), choices, DEFAULT)
+    plan = solve(problem).plan
+    assert plan is not None
+    assert [(stage.layers, stage.recomputed) for stage in plan.stages] == [((0, 1), 1)]

@@ -26,8 +26,11 @@ class AnyWays(Protocol):
     def cuts_of(self, choice: Any) -> int:
         """Return how many cuts, or states, the paths of an outer choice have."""
 
-    def positions(self, choice: Any, most: int = ...) -> list[Ways]:
-        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+    def below(self, choice: Any, limit: int) -> list[Ways]:
+        """Return the stages of plans of a choice below a limit, by position; some has none where there is no plan."""
+
+    def positions(self, choice: Any) -> list[Ways]:
+        """Return the stages of a choice, by position from the end."""
 
 
 class Stages:

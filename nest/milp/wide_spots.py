@@ -61,6 +61,11 @@ class Layout(NamedTuple):
         """Whether a stage may stand there: within the room, and in every replica at a multiple of its width."""
         return (self.by_stage or self.apart % width == 0) and self.end(start, width) <= self.room
 
+    def around(self, start: int, width: int) -> tuple[int, int]:
+        """Return how many devices of a replica the stages before a stage may have at most, and those behind it."""
+        share = self.replicas if self.by_stage else 1
+        return start // share, (self.room - self.end(start, width)) // share
+
     def used(self, end: int) -> int:
         """Return how many devices a plan takes whose last stage ends there in replica 0, or in all of them."""
         return end if self.by_stage else end + (self.replicas - 1) * self.apart

@@ -14,13 +14,14 @@ import numpy as np
 
 from nest.milp.sum_stages import StageWays
 from nest.milp.sum_ways import Kept, Ways
+from nest.milp.wide_bounds import Leasts, WideBounds
 from nest.milp.wide_choices import WideChoice, least_work
 from nest.milp.wide_spots import Layout, Step
 from nest.milp.wide_states import States
 from nest.tables import UnevenTables
 from nest.tables.grouped import NO_BOUNDARY, Site
 from nest.tables.shares import Option
-from nest.units import LONGEST
+from nest.units import HARD_LIMIT, LONGEST
 
 MOST_KEPT = 256
 """Sets of stages of one form in one place that are kept for reuse."""
@@ -31,12 +32,38 @@ MOST_LAYOUTS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked of an outer choice: stages of a load of at most ``most``, each form with its ways to shard."""
+    """What is asked of an outer choice.
+
+    Attributes
+    ----------
+    options
+        Ways to shard, by form.
+    most
+        Largest load of a stage.
+    limit, leasts
+        Stages are of plans of fewer ticks, by what others take at least; of any without the latter.
+    """
 
     choice: WideChoice
     states: States
     options: tuple[tuple[Option, ...], ...]
     most: int
+    limit: int = HARD_LIMIT
+    leasts: Leasts | None = None
+
+    def within(self, own: Ways, at: int) -> Ways:
+        """Return the stages at a spot that leave the others room for a plan below the limit."""
+        if self.leasts is None:
+            return own
+        layout, spot = self.choice.layout, self.states.spots.spots[at]
+        before, behind = layout.around(spot.start, self.choice.tables.widths[spot.form])
+        sums, largest = self.leasts
+        slowest = np.maximum(largest.before[before][own.first], largest.behind[behind][own.end])
+        slowest = np.maximum(slowest, own.load)
+        begun = np.minimum(sums.before[before][own.first], self.limit) + own.load
+        total = np.minimum(begun, self.limit) + sums.behind[behind][own.end]
+        fits = (slowest <= self.most) & (total < self.limit)
+        return own.pick(fits & (self.choice.takes(total, np.where(fits, slowest, 0), own.sync) < self.limit))
 
     def between(self, own: Ways, where: tuple[int, int], step: Step | None, *, opens: bool) -> Ways:
         """Return stages at a spot in a frame with both their transfers, between states; None behind the last.
@@ -78,6 +105,7 @@ class WideWays:
     def __init__(self, tables: UnevenTables, kept: Kept) -> None:
         self.tables, self.work = tables, least_work(tables)
         self.most_sent: tuple[int, ...] = ()
+        self._bounds = WideBounds(tables)
         self._forms = [StageWays(form, kept) for form in tables.forms]
         self._states: dict[Layout, States] = {}
         self._own: dict[tuple[object, ...], Ways] = {}
@@ -94,10 +122,24 @@ class WideWays:
         """Return how many states the paths of an outer choice have."""
         return self.states_of(choice).count
 
-    def positions(self, choice: WideChoice, most: int = LONGEST - 1) -> list[Ways]:
-        """Return the stages of a choice of a load of at most ``most``, by position from the end."""
+    def below(self, choice: WideChoice, limit: int) -> list[Ways]:
+        """Return the stages of plans of a choice below a limit, by position from the end; some has none if none is."""
+        leasts = self._bounds.leasts(choice.layout)
+        each = choice.layout.each
+        total, largest = int(leasts.sums.behind[each, 0]), int(leasts.largest.behind[each, 0])
+        most = choice.most_load(total, limit)
+        if max(largest, -(-total // choice.stages)) > most:
+            return [Ways.together([])]
         options = self.tables.options(choice.replicas, choice.stages)
-        asked, found = _Asked(choice, self.states_of(choice), options, most), list[Ways]()
+        return self._positions(_Asked(choice, self.states_of(choice), options, most, limit, leasts))
+
+    def positions(self, choice: WideChoice) -> list[Ways]:
+        """Return the stages of a choice, by position from the end."""
+        options = self.tables.options(choice.replicas, choice.stages)
+        return self._positions(_Asked(choice, self.states_of(choice), options, LONGEST - 1))
+
+    def _positions(self, asked: _Asked) -> list[Ways]:
+        found, choice = list[Ways](), asked.choice
         for position in range(1, choice.stages + 1):
             found.append(Ways.together(list(self._at(asked, position))))
             if not len(found[-1].first):
@@ -110,7 +152,9 @@ class WideWays:
         for number, frame in enumerate(spots.frames):
             among = frame.firsts if opens else [at for at, spot in enumerate(spots.spots) if spot.start]
             for at in among:
-                own = self._alone(asked, (at, position), frame.levels)
+                own = asked.within(self._alone(asked, (at, position), frame.levels), at)
+                if not len(own.first):
+                    continue
                 if position == 1 and at in frame.lasts and asked.choice.devices in (0, spots.used(at)):
                     yield asked.between(own, (number, at), None, opens=opens)
                 for step in spots.steps[at] if position > 1 else ():

@@ -15,7 +15,7 @@ def alone(tables: GroupedTables, option: Option) -> Ints:
     """Return the quanta of each layer as a stage with one microbatch in flight, whatever of it recomputes.
 
     No stage that holds it takes less. One that holds the table of which the layer has a copy has the table's weights in
-    the place of the copy.
+    the place of the copy; and where every stage has to recompute, others may do so for a layer that would keep more.
     """
     ranks, copies = tables.ranks(option.together), tables.copies
     table = tables.dense[tables.table] if tables.tied.any() else 0
@@ -23,7 +23,7 @@ def alone(tables: GroupedTables, option: Option) -> Ints:
     parts = zip((dense, tables.expert), ranks, strict=True)
     held = sum(state(weights, copies, option.zero, degree) for weights, degree in parts)
     ways = [tables.activations + tables.working, *(each.kept + each.working for each in tables.repeating)]
-    least: Ints = np.minimum.reduce(ways if "none" in tables.kinds or len(ways) == 1 else ways[1:])
+    least: Ints = np.minimum.reduce(ways)
     peak = tables.whole(ranks, option.zero) + least
     stepping = copies.stepped * tables.stepped_on(ranks, option.zero, dense, tables.expert)
     need: Ints = held + np.maximum(peak, stepping)
