@@ -59,9 +59,9 @@ class StageWays:
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
         self._bands: dict[tuple[int, Ends], GroupedBand] = {}
-        self._interleaved = ChunkWays(tables, kept)
         self._sharded: dict[tuple[GroupedBand, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
+        self._interleaved = ChunkWays(tables, kept, self.bytes)
 
     @property
     def work(self) -> int:
