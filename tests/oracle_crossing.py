@@ -40,16 +40,27 @@ class Crossing:
 
     def total(self) -> int:
         """Return the bytes of an iteration."""
-        each = once = first = 0
-        for at, stage in enumerate(self.plan.stages):
-            end, inner = first + len(stage.layers), oracle_uneven.inner_of(self.plan, at, self.shape.pieces[at])
-            layers = self.costs[at].layers[first:end]
-            each += self._boundary(at, first) if at else 0
+        each, once, count = 0, 0, len(self.plan.stages)
+        for part, cut in enumerate(self._cuts()[1:-1]):
+            each += self._boundary((part % count, (part + 1) % count), cut)
+        for at, places in enumerate(self._places()):
+            inner = oracle_uneven.inner_of(self.plan, at, self.shape.pieces[at])
+            layers = [self.costs[at].layers[place] for place in places]
             each += self._inside(at, layers, inner)
             each += sum(self._for_each(at, layer, inner) for layer in layers)
-            once += self._once(at, layers, inner) + self._ends(at, first, end)
-            first = end
+            once += self._once(at, layers, inner) + self._ends(at, places)
         return self.costs[0].m * each + once
+
+    def _places(self) -> list[list[int]]:
+        """Return the layers of each stage."""
+        place = {layer.id: at for at, layer in enumerate(self.costs[0].layers)}
+        return [[place[name] for name in stage.layers] for stage in self.plan.stages]
+
+    def _cuts(self) -> list[int]:
+        """Return where the parts of the pipeline begin and end: each stage has as many layers in each of its chunks."""
+        stage_of = {place: at for at, places in enumerate(self._places()) for place in places}
+        inner = [place for place in range(1, len(stage_of)) if stage_of[place] != stage_of[place - 1]]
+        return [0, *inner, len(stage_of)]
 
     def _send(self, members: Sequence[int], kind: str, size: Fraction) -> int:
         sent, doubtful = self.costs[0].group(tuple(sorted(members))).sent_over(self.level, kind, size)
@@ -81,9 +92,9 @@ class Crossing:
             groups.setdefault(others, []).append(self._device(at, replica, rank))
         return list(groups.values())
 
-    def _boundary(self, at: int, cut: int) -> int:
-        """Return what crosses the boundary before a stage for a microbatch: there, back, and to gather parts."""
-        ends, total, replicas = (at - 1, at), 0, range(self.plan.replicas)
+    def _boundary(self, ends: tuple[int, int], cut: int) -> int:
+        """Return what crosses the boundary between two stages for a microbatch: there, back, and to gather parts."""
+        total, replicas = 0, range(self.plan.replicas)
         alive = {end: self._alive(end, cut) for end in ends}
         sequences = any(self._variant(end).sequence for end in ends)
         part = Fraction(0)
@@ -173,11 +184,11 @@ class Crossing:
                 total += self._send(members, "all-reduce", weights * costs.summed / among)
         return total
 
-    def _ends(self, at: int, first: int, end: int) -> int:
+    def _ends(self, at: int, places: list[int]) -> int:
         """Return what each device and its counterpart at the other end of the pipeline send for copies of a table."""
         costs, total, last = self.costs[at], 0, len(self.plan.stages) - 1
-        tied = sum((decimal(layer.tied_bytes) for layer in costs.layers[first:end]), Fraction(0))
-        if not tied or first <= costs._table() < end:
+        tied = sum((decimal(layer.tied_bytes) for layer in (costs.layers[place] for place in places)), Fraction(0))
+        if not tied or costs._table() in places:
             return 0
         for replica, _ in product(range(self.plan.replicas), self._ranks(at)):  # all pairs are at one level
             pair = [self.shape.blocks[one][replica] for one in (0, last)]

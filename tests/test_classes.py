@@ -13,7 +13,7 @@ from random_classes import FEW, mixed, mixed_places
 from random_places import idle_plan
 from random_problems import show_plan, show_problem
 from seeds import seeds
-from test_default_agreement import LARGER, check
+from test_default_agreement import LARGER, check, refuted_by
 
 from nest.breakdown import load_parts, memory_parts
 from nest.certificate import check as claimed
@@ -39,6 +39,7 @@ from nest.tables import GroupedTables, Tables
 from nest.units import NEVER
 
 ONE = Variant(1)
+MANY = replace(FEW, layers=9, devices=24, variants=1)
 
 
 @pytest.mark.parametrize("seed", seeds(60, 200))
@@ -51,6 +52,39 @@ def test_best_plan(seed: int) -> None:
 def test_best_place(seed: int) -> None:
     """Every plan in every place, with idle devices, and around some that are down."""
     check(mixed_places(seed))
+
+
+def alike(problem: Problem) -> Problem:
+    """Return a problem all of whose layers are as one of those that can compute the most again, on each class."""
+    graphs = {}
+    for variant, graph in problem.graphs.items():
+        ids = [layer.id for layer in graph.layers]
+        at = max(range(len(ids)), key=lambda at: len(graph.layers[at].recomputed))
+        same, *others = (
+            tuple(replace(layers[at], id=each, tied_bytes=0) for each in ids)
+            for layers in (graph.layers, *(layers for _, layers in graph.others))
+        )
+        theirs = tuple(zip([name for name, _ in graph.others], others, strict=True))
+        graphs[variant] = LayerGraph(same, graph.edges, None, theirs)
+    return replace(problem, graphs=graphs)
+
+
+@pytest.mark.parametrize("seed", seeds(30, 200))
+def test_best_plan_of_layers_alike(seed: int) -> None:
+    """Every plan on every line, where stages hold whole numbers of layers that all take the same."""
+    check(alike(mixed(seed, FEW)))
+
+
+@pytest.mark.parametrize("seed", seeds(20, 200))
+def test_checker_of_layers_alike(seed: int) -> None:
+    """The checker proves the optimum of more layers on more devices, and refutes a tick more by a plan as good."""
+    problem = alike(mixed(seed, MANY))
+    result = solve(problem)
+    if result.objective_ticks is None:
+        assert result.status is Status.INFEASIBLE
+    else:
+        assert claimed(problem, result.objective_ticks).holds
+        assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks
 
 
 @pytest.mark.parametrize("seed", seeds(100, 400))

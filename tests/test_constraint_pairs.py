@@ -48,7 +48,7 @@ ROWS = {"together", "apart", "cuts_at", "equal_stages", "pin", "distinct_stages"
 
 MAY_BE_REFUSED: Mapping[str, set[str]] = {
     "simulated": COUPLING,
-    "interleaved": ROWS | {"level_traffic"},
+    "interleaved": ROWS,
     "stage_tensor": set(KINDS) - {"max_devices", "memory_headroom"},
     "branches": ROWS,
 }

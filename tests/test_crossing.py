@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import islice, pairwise, product
 
 import numpy as np
+import oracle_chunks
 import oracle_crossing
 import oracle_default as oracle
 import pytest
@@ -19,6 +20,7 @@ from random_default import SMALL, Size, random_plan, random_problem
 from random_places import idle_plan, roomy, spoilt
 from random_problems import show_plan, show_problem
 from seeds import seeds
+from test_chunks_agreement import BOTH, chunked_problem
 
 from nest.cluster import Cluster, Level
 from nest.constraints import Filters, LevelTraffic
@@ -182,6 +184,32 @@ def test_budget_where_layers_branch(seed: int) -> None:
     """Stages that are differences of downsets: a budget of bytes looks at no runs."""
     problem = random_branched(seed, BRANCHED).with_choices(zero=frozenset({0, 3}))
     agree(seed, problem, branched_plans(problem))
+
+
+@pytest.mark.parametrize("seed", seeds(25, 600))
+def test_budget_of_chunks(seed: int) -> None:
+    """Interleaved pipelines, alone or beside 1F1B: chunks send at boundaries of their own, and around the pipeline."""
+    problem = chunked_problem(seed, Size(layers=5, devices=6, levels=2, variants=1, batch=8))
+    if seed % 3 == 0:
+        problem = problem.with_choices(schedules=BOTH)
+    agree(seed, problem, [*chunked_plans(problem), *(oracle.plans(problem) if seed % 3 == 0 else ())])
+
+
+@pytest.mark.parametrize("seed", seeds(40, 300))
+def test_judge_of_chunks(seed: int) -> None:
+    """The judge counts as the reference does where stages have chunks."""
+    problem = chunked_problem(seed)
+    for plan in islice(chunked_plans(problem), 3):
+        found, (wanted, doubtful) = crossing(problem, plan), oracle_crossing.crossing(problem, plan)
+        assert found == wanted or doubtful, f"{show_problem(problem)}\n{show_plan(plan)}"
+
+
+def chunked_plans(problem: Problem) -> Iterator[Plan]:
+    """Yield every interleaved plan of a problem."""
+    for chunked in oracle_chunks.choices(problem, oracle.Rounding(0)):
+        stages = (list(oracle_chunks.inners(problem, chunked, at)) for at in range(chunked.stages))
+        for picked in product(*stages):
+            yield oracle_chunks.plan_of(chunked, list(picked))
 
 
 def branched_plans(problem: Problem) -> Iterator[Plan]:

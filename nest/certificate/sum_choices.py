@@ -8,7 +8,7 @@ So a plan below ``V`` leaves its largest load no more than ``(V - 1 - W - sync) 
 load is no less than
 
 - the mean, ``W / S``, and where devices are slower, ``W`` over the speed of the fastest ``S`` stages that there may be:
-  of ``d * S`` blocks, those of ``d`` do a part of it no faster than the slowest of them;
+  of ``d * S`` blocks, those of ``d`` do a part of it no faster than the slowest of them; `sum_classes` says more;
 - ``ceil(k / S)`` times the work of the ``k``-th heaviest layer, for every ``k``: of the ``k`` heaviest layers one stage
   has that many (pigeonhole).
 
@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.certificate.choices import allowed
+from nest.certificate.sum_classes import ByClass
 from nest.certificate.sum_memory import Memory
 from nest.certificate.sum_trade import Trade
 from nest.constraints import Outer
@@ -151,8 +152,15 @@ def by_mean(tables: GroupedTables, stages: Ints, replicas: Ints, value: int) -> 
     least = np.maximum(crowded(tables, stages), -(-total // stages))
     speed = tables.speeds.of(stages * replicas) / replicas
     least = np.maximum(least, np.floor(total / speed * SURE).astype(np.int64))
-    room = value - 1 - total - least_exchanged(tables, stages, replicas)
-    found = Left(stages, replicas, further, least, _cap(room, further))
+    exchanged = least_exchanged(tables, stages, replicas)
+    cap = _cap(value - 1 - total - exchanged, further)
+    if tables.problem.cluster.classes:
+        by_class = ByClass(tables)
+        counts = by_class.stages(stages, replicas)
+        least = np.maximum(least, by_class.largest(counts))
+        for _ in range(ROUNDS):  # longer passes may hide what is exchanged
+            cap = np.minimum(cap, _cap(value - 1 - total - by_class.added(counts, cap), further))
+    found = Left(stages, replicas, further, least, cap)
     return found.only(least <= found.cap)
 
 

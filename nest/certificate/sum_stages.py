@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nest.certificate.sum_choices import SumChoice
+from nest.certificate.sum_classes import holds_all
 from nest.certificate.sum_memory import SCATTERING, least_extra
 from nest.constraints import Outer, Run, Site
 from nest.places import Placing
@@ -68,7 +69,7 @@ class Standing(NamedTuple):
 
 
 def standings(tables: GroupedTables, choice: SumChoice) -> list[Standing]:
-    """Return where the blocks of an outer choice may stand (C9).
+    """Return where the blocks of an outer choice may stand (C9), but where their devices are too slow for its cap.
 
     Of placings in which all that times depend on is the same, one stands for the others, unless side constraints look
     at places.
@@ -76,6 +77,8 @@ def standings(tables: GroupedTables, choice: SumChoice) -> list[Standing]:
     options, found = tables.options(choice.replicas, choice.stages), dict[object, Standing]()
     for placing in tables.placings(choice.stages, choice.replicas, choice.arrangement):
         sites = tables.sites(choice.stages, choice.replicas, placing)
+        if not holds_all(tables, [site.classes for site in sites], choice.cap):
+            continue
         sights = placing if tables.filters.by_place else tables.sights(sites, options)
         found.setdefault(sights, Standing(placing, sites))
     return list(found.values())

@@ -15,6 +15,7 @@ import numpy as np
 
 from nest.constraints import Outer
 from nest.dp.outer import THRESHOLDS
+from nest.dp.sum_classes import ClassBounds, shared
 from nest.dp.sum_filling import PRECISE, BranchedFilling, Filling, LooseFilling, all_filled, filling_of
 from nest.dp.sum_numbers import Numbers
 from nest.presets import Arrangement
@@ -208,6 +209,9 @@ class SumBounds:
 
     def filled(self, chosen: SumRange, better_than: int) -> int:
         """Return the bound of some choices by what their stages hold; it may be less where none is better."""
+        by_class = self.on_classes.least(chosen.stages, chosen.fewest, chosen.further) if self.on_classes else 0
+        if by_class >= better_than:
+            return by_class
         apart, times = (0, chosen.further + 1) if chosen.stages == 1 else (self.total, chosen.further)
         if self.total >= better_than:
             return better_than
@@ -216,7 +220,12 @@ class SumBounds:
         if self._slowest.get(key, 0) <= most:
             self._slowest[key] = self.slowest(chosen, most, self._slowest.get(key, 0))
         slowest = self._slowest[key]
-        return NEVER if slowest > LONGEST else max(self.total, apart + times * slowest)
+        return NEVER if slowest > LONGEST else max(self.total, apart + times * slowest, by_class)
+
+    @cached_property
+    def on_classes(self) -> ClassBounds | None:
+        """Bounds by the classes of devices, where there are several."""
+        return ClassBounds(self.tables) if self.problem.cluster.classes else None
 
     def refined(self, choice: SumChoice, sites: tuple[Site, ...], better_than: int) -> int:
         """Return the bound of one choice, from the places of its stages; it may be less where none is better."""
@@ -248,7 +257,7 @@ class SumBounds:
         if key not in self._placed:
             slow = [self._slow(each) for each in key[2]]
             least = int(self.total / sum(1 / each for each in slow) * SURE)
-            self._placed[key] = _Placed(least, _shared(self.total, slow, choice.further), bool(sites[0].classes))
+            self._placed[key] = _Placed(least, shared(self.total, slow, choice.further), bool(sites[0].classes))
         placed = self._placed[key]
         if placed.more and self.total + choice.further * placed.slowest < better_than:
             placed = self._placed[key] = self._filled(choice, key[2], placed, better_than)
@@ -358,17 +367,6 @@ class SumBounds:
             if not len(rows):
                 break
         return fewest
-
-
-def _shared(work: int, slow: list[float], further: int) -> int:
-    """Return a bound of the sum of loads and of ``further`` times the largest, of stages that are so many times slower.
-
-    Where ``T`` is the largest, stages have up to ``T`` over their slowness of the work, and the sum is the least where
-    the fastest have as much as they may. It is linear in ``T`` between the values at which one more of them is full.
-    """
-    full = np.cumsum(1 / np.sort(np.array(slow)))
-    least = (np.arange(1, len(slow) + 1) + further) * (work / full)
-    return int(float(least.min()) * SURE)
 
 
 def least_of_variant(tables: Tables, variant: Variant) -> int:

@@ -37,9 +37,6 @@ def require_scope(problem: Problem) -> None:
         raise OutOfScope("preset", what, REMEDY)
     for name in problem.choices.uneven:
         _require_budgets(problem, f"choices.{name}")
-    if "interleaved" in problem.choices.schedules and Filters(problem).crossed:
-        what = "the programme counts no bytes of stages with chunks"
-        raise OutOfScope("constraints", what, "leave 'interleaved' out of choices.schedules")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

@@ -228,7 +228,8 @@ def _with_chunks(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
                 if not stand_as_asked(made, Outer(variant, stages, replicas), placing):
                     continue
                 around = frozenset(map(tuple, levels_around(made, stages, replicas, placing).tolist()))
-                sights = placing if every else (made.sights(made.sites(stages, replicas, placing), options), around)
+                apart = every or tables.filters.coupling
+                sights = placing if apart else (made.sights(made.sites(stages, replicas, placing), options), around)
                 if sights not in seen:
                     seen.add(sights)
                     further = -(-made.microbatches // replicas) - 1

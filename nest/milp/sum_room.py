@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nest.milp.sum_choices import AnyChoice
+from nest.milp.sum_choices import AnyChoice, SumChoice
 from nest.milp.sum_kinds import AnyWays
+from nest.milp.sum_stages import StageWays
 from nest.milp.sum_ways import Ways
 from nest.units import HARD_LIMIT, LONGEST, NEVER, Ints
 
@@ -50,6 +51,20 @@ def room_below(stages: AnyWays, choice: AnyChoice, limit: int) -> Room:
     """Return what there is of an outer choice below a limit."""
     positions = stages.below(choice, limit)
     return narrowed(Room(choice, positions, stages.work, stages.most_sent), stages.cuts_of(choice), limit)
+
+
+def bare_bound(stages: AnyWays, choice: AnyChoice, limit: int) -> int:
+    """Return ticks that all plans of an outer choice below a limit take at least, or the limit; 0 where unknown.
+
+    As if stages did nothing but pass microbatches on, which is soon known. It is not known of chunks, whose cut says
+    more, and of stages with widths of their own.
+    """
+    if not (isinstance(stages, StageWays) and isinstance(choice, SumChoice) and choice.chunks == 1):
+        return 0
+    most = choice.most_load(stages.work, limit)
+    if most < 0:
+        return limit
+    return narrowed(Room(choice, stages.bare(choice, most), stages.work), stages.cuts_of(choice), limit).least
 
 
 def narrowed(room: Room, cuts: int, limit: int) -> Room:

@@ -17,7 +17,7 @@ from nest.milp.claim import NO_PATH, Claim
 from nest.milp.sum_choices import Agenda, AnyChoice
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_kinds import Stages
-from nest.milp.sum_room import Room, narrowed, room_below
+from nest.milp.sum_room import Room, bare_bound, narrowed, room_below
 from nest.milp.sum_stages import kept_under
 from nest.plan import Plan
 from nest.result import Status
@@ -32,6 +32,9 @@ FIRST_STEP = 0.005
 
 HORIZONS = (1.1, 1.5, 6.0)
 """How many times its bound the limit is below which the stages of an outer choice are found; then there is none."""
+
+FIRST_LOOK = 1.5
+"""How many times its bound an outer choice is bounded up to as if its stages had no memory and exchanged nothing."""
 
 MOST_KEPT = 4_000_000
 """Stages of outer choices that are kept for reuse."""
@@ -82,7 +85,7 @@ class SumSearch:
         self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
         self._stages = Stages(tables, kept_under(tables.filters))
         self._seen, self._kept = dict[AnyChoice, _Seen](), 0
-        self._open, self._complete = NEVER, True
+        self._met, self._open, self._complete = set[AnyChoice](), NEVER, True
 
     def run(self, at_least: int = 0, *, first: bool = False) -> Claim:
         """Return what is found.
@@ -117,6 +120,10 @@ class SumSearch:
         rooms, size, limit = list[Room](), 0, min(self.best.objective, HARD_LIMIT)
         while size < TOGETHER and self._left != 0.0 and (taken := self.agenda.take(limit)) is not None:
             bound, choice = taken
+            if choice not in self._met:
+                self._met.add(choice)
+                self.agenda.put(max(bound, self._bare(bound, choice)), choice)
+                continue
             room, horizon = self._room(bound, choice)
             bound = horizon if room is None else max(bound, room.least)
             if room is None or bound > self.agenda.least:
@@ -132,6 +139,11 @@ class SumSearch:
                 rooms.append(room)
                 size += room.size
         return rooms, limit
+
+    def _bare(self, bound: int, choice: AnyChoice) -> int:
+        """Return a better bound of an outer choice, before the ways of its stages are known."""
+        limit = min(self.best.objective, HARD_LIMIT, int(bound * FIRST_LOOK) + 1)
+        return bare_bound(self._stages.of(choice), choice, limit)
 
     def _room(self, bound: int, choice: AnyChoice) -> tuple[Room | None, int]:
         """Return the stages of an outer choice below a horizon above its bound, None where there is no plan; and that.

@@ -10,7 +10,8 @@ import numpy as np
 
 from nest.errors import OutOfScope
 from nest.milp.sum_choices import SumChoice
-from nest.tables import Crossing, GroupedBand, GroupedTables
+from nest.tables import ChunkedBand, Crossing, GroupedBand, GroupedTables
+from nest.tables.chunked import Again
 from nest.tables.grouped import Site
 from nest.tables.shares import Option
 from nest.units import Ints
@@ -50,7 +51,15 @@ class StageBytes:
     def marks(self, choice: SumChoice) -> list[Marks]:
         """Return where an outer choice crosses the levels, by position from the first of the pipeline."""
         found = [each.boundaries(choice.stages, choice.replicas, choice.placing) for each in self._crossings]
-        return [tuple((each.before[at], each.ends) for each in found) for at in range(choice.stages)]
+        tied = self.tables.tied.any()
+        first = [0 if choice.chunks == 1 else each.around for each in found]  # before all its chunks but one
+        return [
+            tuple(
+                (each.before[at] if at else ahead, each.around if tied else 0)
+                for each, ahead in zip(found, first, strict=True)
+            )
+            for at in range(choice.stages)
+        ]
 
     def sent(self, band: GroupedBand, seen: Site, option: Option, marks: Marks) -> list[Ints]:
         """Return what each stage sends that shards in one way, without what it computes again."""
@@ -80,6 +89,14 @@ class StageBytes:
                 total = total + crossing.again(band, option, at, seen.holders.replicas, some)
             rows[:, column] = total[chosen]
         return rows
+
+    def in_chunks(self, band: ChunkedBand, at: int, seen: Site, option: Option, marks: Marks) -> list[int]:
+        """Return what a stage with chunks sends that shards in one way, without what it computes again."""
+        return [int(each[at]) for each in self.sent(band, seen, option, marks)]
+
+    def again_in_chunks(self, band: ChunkedBand, at: int, seen: Site, again: Again) -> list[int]:
+        """Return what is sent besides where it computes something again."""
+        return [each.again_in_chunks(band, at, again, seen.holders.replicas) for each in self._crossings]
 
 
 @contextmanager

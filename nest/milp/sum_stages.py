@@ -7,7 +7,7 @@ in the tables, `nest.tables`, of these devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from nest.milp.sum_chunks import ChunkWays
 from nest.milp.sum_sent import Marks, StageBytes
 from nest.milp.sum_ways import Kept, Ways, undominated
 from nest.tables import Ends, GroupedBand, GroupedTables, band_of
+from nest.tables.grouped import Pair
 from nest.tables.grouped import Site as Seen
 from nest.tables.repeated import Passing
 from nest.tables.shares import Option, Shares
@@ -58,9 +59,9 @@ class StageWays:
     def __init__(self, tables: GroupedTables, kept: Kept) -> None:
         self.tables, self.kept = tables, kept
         self._bands: dict[tuple[int, Ends], GroupedBand] = {}
-        self._interleaved = ChunkWays(tables, kept)
         self._sharded: dict[tuple[GroupedBand, Shares, int], _Sharded] = {}
         self.bytes = StageBytes(tables)
+        self._interleaved = ChunkWays(tables, kept, self.bytes)
 
     @property
     def work(self) -> int:
@@ -88,20 +89,48 @@ class StageWays:
         """
         if choice.chunks > 1:
             return self._interleaved.positions(choice, most)
-        tables, depth = self.tables, max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
-        sites = self.tables.sites(choice.stages, choice.replicas, choice.placing)
-        options = self.tables.options(choice.replicas, choice.stages)
-        known, marks, found = dict[_Sight, Ways](), self.bytes.marks(choice), dict[int, Ways]()
-        none = Ways.together([], len(self.bytes.most))
-        for position in sorted(range(1, choice.stages + 1), key=lambda at: 1 < at < choice.stages):
+        tables, known, marks = self.tables, dict[_Sight, Ways](), self.bytes.marks(choice)
+        sites = tables.sites(choice.stages, choice.replicas, choice.placing)
+        options = tables.options(choice.replicas, choice.stages)
+
+        def at(position: int) -> Ways:
             passing = tables.passing(choice.replicas, position, choice.stages, choice.schedule)
-            band = self._band(depth, tables.held_ends(position, choice.stages))
+            band = self._band(most, tables.held_ends(position, choice.stages))
             key = _Sight(sites[-position], passing, band.at, marks[-position])
             if key not in known:
                 known[key] = self._ways(band.on(key.seen.classes), key, options, most)
-            found[position] = self._placed(choice, position, known[key])
+            return known[key]
+
+        return self._in_turn(choice, at)
+
+    def bare(self, choice: SumChoice, most: int) -> list[Ways]:
+        """Return the same as if stages exchanged nothing, computed nothing again and fitted any memory: one way each.
+
+        Their loads are no larger than those of any of their ways. For choices without chunks.
+        """
+        tables, known = self.tables, dict[tuple[GroupedBand, tuple[Pair, ...]], Ways]()
+        sites = tables.sites(choice.stages, choice.replicas, choice.placing)
+
+        def at(position: int) -> Ways:
+            site = sites[-position]
+            band = self._band(most, tables.held_ends(position, choice.stages)).on(site.classes)
+            key = band, site.pairs
+            if key not in known:
+                load = band.work + band.hops(site.pairs)
+                chosen = np.nonzero(band.valid & (load <= most))
+                none = np.zeros((len(chosen[0]), 1 + len(self.bytes.most)), dtype=np.int64)
+                known[key] = Ways._make([*band.cuts_of(chosen), load[chosen], *[none[:, 0]] * 4, none[:, 1:]])
+            return known[key]
+
+        return self._in_turn(choice, at)
+
+    def _in_turn(self, choice: SumChoice, ways_at: Callable[[int], Ways]) -> list[Ways]:
+        """Return the stages by position from the end, none of them where one has none."""
+        found = dict[int, Ways]()
+        for position in sorted(range(1, choice.stages + 1), key=lambda at: 1 < at < choice.stages):
+            found[position] = self._placed(choice, position, ways_at(position))
             if not len(found[position].first):
-                return [none] * choice.stages
+                return [Ways.together([], len(self.bytes.most))] * choice.stages
         return [found[position] for position in range(1, choice.stages + 1)]
 
     def alone(
@@ -114,13 +143,14 @@ class StageWays:
         ends
             Whether they hold the first layer, and the last one.
         """
-        depth = max(1, self.tables.deepest_within(min(most, int(self.tables.work.sum()))))
-        band = self._band(depth, Ends(*ends))
+        band = self._band(most, Ends(*ends))
         ways = self._ways(band, _Sight(seen, passing, band.at, ()), options, most)
         held = ways.first == 0, ways.end == self.tables.cuts - 1
         return ways.pick(np.logical_and.reduce([each == wanted for each, wanted in zip(held, ends, strict=True)]))
 
-    def _band(self, depth: int, ends: Ends) -> GroupedBand:
+    def _band(self, most: int, ends: Ends) -> GroupedBand:
+        """Return tables of all stages of a load of at most ``most``, and longer ones."""
+        depth = max(1, self.tables.deepest_within(min(most, self.work)))
         rounded = min(self.tables.layers, 1 << max(depth - 1, 0).bit_length())
         if (rounded, ends) not in self._bands:
             self._bands[rounded, ends] = band_of(self.tables, rounded, ends)

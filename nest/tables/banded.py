@@ -152,17 +152,17 @@ class GroupedBand:
         if way.option.zero == 2:
             scattered: Ints = left(self.sums(way.behind), self.window, self.tables.hidden)
             return scattered
-        own: Ints = self.sums(way.extra) + self._opened(way.ahead)
+        own: Ints = self.sums(way.extra) + self.opened(way.ahead)
         return own
 
-    def _opened(self, values: Ints) -> Ints:
+    def opened(self, values: Ints) -> Ints:
         """Return a value of the layers with which stages begin."""
         found: Ints = values[self.opening]
         return found
 
     def gathered(self, way: ShardedWay) -> Ints:
         """Ticks among these that go with the forward pass."""
-        gathered: Ints = self.sums(way.early) + self._opened(way.ahead)
+        gathered: Ints = self.sums(way.early) + self.opened(way.ahead)
         return gathered
 
     def late(self, way: ShardedWay) -> Ints:

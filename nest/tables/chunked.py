@@ -88,7 +88,8 @@ class ChunkedBand(GroupedBand):
         found: Ints = (ends[self.end] - ends[self.first]).sum(axis=0)
         return found
 
-    def _opened(self, values: Ints) -> Ints:
+    def opened(self, values: Ints) -> Ints:
+        """Return a value of the first layer of each chunk, of all chunks of a stage together."""
         found: Ints = values[self.first].sum(axis=0)
         return found
 
@@ -189,7 +190,7 @@ class ChunkedBand(GroupedBand):
         """
         fitting = self._kinds(way.option, at, every=True) if every else self._fitting(way.option, at)
         return [
-            Again(kind, count, int(self._taking(self._repeated(way, at, kind), count).sum()) if kind else 0)
+            Again(kind, count, self.sum_again(at, Again(kind, count, 0), way.again[kind - 1]) if kind else 0)
             for kind, count in fitting
         ]
 
@@ -237,11 +238,25 @@ class ChunkedBand(GroupedBand):
             np.add.at(found, self._taking(chunk, again.layers), self._taking(ticks, again.layers))
         return found
 
+    def sum_again(self, at: int, again: Again, values: Ints) -> int:
+        """Return the sum of a value of those layers of a stage that compute again.
+
+        Parameters
+        ----------
+        values
+            Sums of that of the first 0, 1, ... layers that can.
+        """
+        return int(self._taking(self._able_values(at, again.kind, values), again.layers).sum())
+
     def _repeated(self, way: ShardedWay, at: int, kind: int) -> Ints:
         """Return the ticks of each layer of a stage that can compute again."""
+        return self._able_values(at, kind, way.again[kind - 1])
+
+    def _able_values(self, at: int, kind: int, values: Ints) -> Ints:
+        """Return a value of each layer of a stage that can compute again, from its sums over all that can."""
         able, layers = self.tables.repeating[kind - 1].able, self.layers_of(at)
         before = np.concatenate([[0], np.cumsum(able)])
-        each: Ints = np.diff(way.again[kind - 1])[before[layers[able[layers]]]]
+        each: Ints = np.diff(values)[before[layers[able[layers]]]]
         return each
 
     @property

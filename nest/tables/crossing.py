@@ -18,6 +18,7 @@ from nest.forms import Form
 from nest.graph import Collective, CollectiveKind
 from nest.places import Placing
 from nest.tables.banded import GroupedBand
+from nest.tables.chunked import Again, ChunkedBand
 from nest.tables.grouped import GroupedTables
 from nest.tables.shares import Holders, Option
 from nest.tables.sums import prefix
@@ -34,12 +35,12 @@ class Boundaries(NamedTuple):
     ----------
     before
         That before each stage, from the first of the pipeline on; none is before the first.
-    ends
-        That between first and last stage, over which copies of a table are summed.
+    around
+        That between the last stage and the first, which is there between chunks.
     """
 
     before: tuple[int, ...]
-    ends: int
+    around: int
 
 
 class _Groups(NamedTuple):
@@ -82,8 +83,7 @@ class Crossing:
         starts = placing.line.devices(first[:, None] + placing.stride * np.arange(replicas, dtype=np.int64))
         spans = self.tables.problem.cluster.spans
         before = (spans(starts[:-1], starts[1:]) >= self.level).sum(axis=1).tolist()
-        ends = int((spans(starts[0], starts[-1]) >= self.level).sum()) if self.tables.tied.any() else 0
-        return Boundaries((0, *before), ends)
+        return Boundaries((0, *before), int((spans(starts[0], starts[-1]) >= self.level).sum()))
 
     def sent(self, band: GroupedBand, holders: Holders, option: Option, crossed: tuple[int, int]) -> Ints:
         """Return the bytes of each stage in all replicas, recomputation apart, and the boundary behind it.
@@ -99,14 +99,14 @@ class Crossing:
         """
         replicas = holders.replicas
         layers = replicas * self._inside + self._exchanged(holders, option)
-        boundary = crossed[0] * self._hop + replicas * self._gathered
+        boundary = crossed[0] * self._hop + replicas * self._gathered  # before each chunk, where there are several
         microbatches = self._microbatches(replicas)
         once = self._once(holders, option, band.loads_of_weights[:2])
         tied = crossed[1] * self._of_ends(band.tied)
-        most = microbatches * (float(layers.sum()) + float(boundary.max())) + float(once.max() + tied.max())
+        most = microbatches * (float(layers.sum()) + float(boundary.sum())) + float(once.max() + tied.max())
         if most >= MOST_SENT:
             raise OverflowError("more bytes cross the level than can be counted")
-        total: Ints = microbatches * (band.sums(layers) + boundary[band.first]) + band.spread_out(once) + tied
+        total: Ints = microbatches * (band.sums(layers) + band.opened(boundary)) + band.spread_out(once) + tied
         return total
 
     def again(self, band: GroupedBand, option: Option, at: int, replicas: int, count: Ints) -> Ints:
@@ -119,6 +119,11 @@ class Crossing:
         """
         sent: Ints = self._microbatches(replicas) * replicas * band.sums_again(option, at, self._again[at], count)
         return sent
+
+    def again_in_chunks(self, band: ChunkedBand, at: int, again: Again, replicas: int) -> int:
+        """Return what is sent besides where a stage with chunks computes something again."""
+        each = band.sum_again(at, again, self._again[again.kind - 1]) if again.kind else 0
+        return self._microbatches(replicas) * replicas * each
 
     def _microbatches(self, replicas: int) -> int:
         return -(-self.tables.microbatches // replicas)
