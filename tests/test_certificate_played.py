@@ -178,7 +178,8 @@ def test_paths_through_chunks_are_no_longer_than_what_is_played() -> None:
     rng = random.Random(0)
     for _ in range(200):
         stages, chunks, alike = rng.randint(2, 4), rng.randint(2, 3), rng.random() < 0.3
-        shape = Shape(Schedule("interleaved", chunks), stages, stages * rng.randint(1, 4))
+        microbatches = stages * rng.randint(1, 4) if alike else rng.randint(1, 4 * stages)
+        shape = Shape(Schedule("interleaved", chunks), stages, microbatches)
         forward, backward = (
             np.full(stages * chunks, rng.randint(1, 9))
             if alike

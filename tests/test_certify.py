@@ -15,13 +15,14 @@ from random_problems import Size, random_problem
 from test_cli import best_plan, chain, complaint, hopeless_path, one_object, plan_path, problem_path
 
 from nest.certificate import Outcome
-from nest.certify import MODELS, Finding, certify, certify_result, confirm
+from nest.certify import MODELS, Finding, certify, certify_result, confirm, require
 from nest.cli import run
 from nest.constraints import DistinctStages
 from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.files import read_plan, write_plan
 from nest.plan import Plan
+from nest.presets import SIMULATED
 from nest.result import Result, Status
 from nest.solve import Disagreement, solve
 
@@ -199,17 +200,12 @@ def test_prover_that_is_not_installed(
     assert f"prover '{name}' is not available" in complaint(capsys)
 
 
-@pytest.mark.parametrize(
-    ("setting", "preset", "said"),
-    [("shard_inside=2", "default", "choices.shard_inside: "), ("zero=any", "simulated", "preset: ")],
-)
-def test_prover_that_does_not_cover_the_problem(
-    setting: str, preset: str, said: str, problem_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prover_that_does_not_cover_the_problem() -> None:
     """It says what of the problem it does not cover, not the preset alone."""
-    arguments = ["certify", str(problem_path), "--preset", preset, "--set", setting, "--with", "cpsat"]
-    assert run(arguments) == 2
-    assert f"prover 'cpsat' does not cover the problem: {said}" in complaint(capsys)
+    problem = chain().with_preset(SIMULATED).with_constraints(DistinctStages(1))
+    said = r"prover 'cpsat' does not cover the problem: constraints: .* \(distinct_stages\)"
+    with pytest.raises(InvalidProblem, match=said):
+        require(["checker", "cpsat"], problem)
 
 
 def model_that_says(monkeypatch: pytest.MonkeyPatch, **claim: object) -> None:

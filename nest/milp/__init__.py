@@ -2,8 +2,8 @@
 
 `space` has what plans consist of, `formulation` the index sets and coefficients, without a solver; `cpsat_model` and
 `pyomo_model` post the same rules in the same order under the same names; `cpsat` and `highs` run them. The modules
-``sum_...`` do the same for preset `default`, whose outer choices `sum_search` puts to either solver. Packages of
-solvers are imported when they are asked for.
+``sum_...`` do the same for preset `default`, whose outer choices `sum_search` puts to either solver, and modules named
+``played_...`` for preset `simulated`. Packages of solvers are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from nest.errors import SolverUnavailable
 from nest.milp.claim import Claim
-from nest.milp.scope import require_scope, sums
+from nest.milp.scope import family_of, require_scope
 from nest.plan import Plan
 from nest.problem import Problem
 
@@ -44,7 +44,8 @@ def solve_cpsat(
     Raises
     ------
     OutOfScope
-        If the problem has another preset, a side constraint that cannot be posted, or too many ticks for 64 bits.
+        If the problem has another preset, a side constraint that cannot be posted, or too many ticks for 64 bits; if
+        its schedules are played, and a plan is given to start from.
     SolverUnavailable
         If OR-Tools is not installed.
     """
@@ -71,7 +72,7 @@ def _module(name: str, problem: Problem) -> ModuleType:
     """Return the module that runs a solver on the programme under the objective of a problem."""
     require_scope(problem)
     try:
-        return import_module(f"nest.milp.{'sum_' if sums(problem.preset) else ''}{name}")
+        return import_module(f"nest.milp.{family_of(problem.preset)}{name}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:

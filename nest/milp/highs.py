@@ -15,7 +15,7 @@ from nest.errors import SolverUnavailable
 from nest.milp.claim import NO_PATH, Claim
 from nest.milp.formulation import Formulation
 from nest.milp.plans import Solution, decode
-from nest.milp.pyomo_base import PyomoBase
+from nest.milp.pyomo_base import InUnits
 from nest.milp.pyomo_model import PyomoModel, build
 from nest.milp.space import Space
 from nest.plan import Plan
@@ -79,7 +79,7 @@ def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
     )
 
 
-def solved(made: PyomoBase, time_limit_s: float | None) -> tuple[Any, dict[str, float | int | str]]:
+def solved(made: InUnits, time_limit_s: float | None) -> tuple[Any, dict[str, float | int | str]]:
     """Return what HiGHS says, where it gives up asked again without presolve, and its parameters; errors as `run`."""
     begin, parameters = time.perf_counter(), dict[str, float | int | str](PARAMETERS)
     found = _solved(made, parameters, time_limit_s)
@@ -92,7 +92,7 @@ def solved(made: PyomoBase, time_limit_s: float | None) -> tuple[Any, dict[str, 
     return found, parameters
 
 
-def _solved(made: PyomoBase, parameters: Mapping[str, float | int | str], time_limit_s: float | None) -> Any:
+def _solved(made: InUnits, parameters: Mapping[str, float | int | str], time_limit_s: float | None) -> Any:
     """Return what HiGHS says under some parameters."""
     solver = Highs()
     if not solver.available():
@@ -111,7 +111,7 @@ def _decode(made: PyomoModel, found: Any) -> Plan:
     return decode(made.formulation, Solution(choice, *taken))
 
 
-def bound_of(made: PyomoBase, claimed: float | None, most: int) -> int | None:
+def bound_of(made: InUnits, claimed: float | None, most: int) -> int | None:
     """Return a claimed bound in ticks, rounded up to the next value that an objective can have.
 
     Before that it is lowered by what the tolerances can make of it: of a rule, ``most`` times, and of a binary.

@@ -24,8 +24,8 @@ LARGEST_BROKEN = 1e5
 """Largest objective where they are not: rounding must stay far below the tolerances of a solver."""
 
 
-class PyomoBase(Coupled):
-    """Base of the programmes.
+class InUnits:
+    """Base of the programmes: binaries, and times in units.
 
     Parameters
     ----------
@@ -52,15 +52,32 @@ class PyomoBase(Coupled):
         self.model = model = pyo.ConcreteModel()
         model.use = pyo.Var(range(len(formulation.choices)), domain=pyo.Binary)
         model.arc = pyo.Var(range(len(formulation.arcs)), domain=pyo.Binary)
-        model.set_of = pyo.VarList(domain=pyo.Binary)
-        model.flags = pyo.VarList(domain=pyo.Binary)
-        model.numbers = pyo.VarList(domain=pyo.NonNegativeIntegers)
         model.rules = pyo.ConstraintList()
         self.use, self.arc = model.use, model.arc
 
     def post(self, constraint: Expression) -> None:
         """Add a constraint."""
         self.model.rules.add(constraint)
+
+    def arcs(self, chosen: Indices, times: Iterable[float] | None = None) -> Expression:
+        """Return the sum of some arcs, each as often as ``times`` says."""
+        if times is None:
+            return pyo.quicksum(self.arc[at] for at in chosen)
+        return pyo.quicksum(time * self.arc[at] for at, time in zip(chosen, times, strict=True))
+
+    def in_units(self, ticks: Iterable[int]) -> list[float]:
+        """Return ticks in units."""
+        return [each / self.unit for each in ticks]
+
+
+class PyomoBase(InUnits, Coupled):
+    """Base of the programmes in which side constraints tie stages together."""
+
+    def __init__(self, formulation: Any) -> None:
+        super().__init__(formulation)
+        self.model.set_of = pyo.VarList(domain=pyo.Binary)
+        self.model.flags = pyo.VarList(domain=pyo.Binary)
+        self.model.numbers = pyo.VarList(domain=pyo.NonNegativeIntegers)
 
     def either(self, literals: Sequence[Expression]) -> Expression:
         """Return a new binary that says that one of some binaries is 1, of which no more than one is."""
@@ -96,13 +113,3 @@ class PyomoBase(Coupled):
         most = ticks // self.formulation.common_tick
         slack = max(self.objective.ub - most, 0) * pyo.quicksum(1 - each for each in given)
         self.post(self.objective - slack <= most + HALF)
-
-    def arcs(self, chosen: Indices, times: Iterable[float] | None = None) -> Expression:
-        """Return the sum of some arcs, each as often as ``times`` says."""
-        if times is None:
-            return pyo.quicksum(self.arc[at] for at in chosen)
-        return pyo.quicksum(time * self.arc[at] for at, time in zip(chosen, times, strict=True))
-
-    def in_units(self, ticks: Iterable[int]) -> list[float]:
-        """Return ticks in units."""
-        return [each / self.unit for each in ticks]

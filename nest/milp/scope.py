@@ -29,14 +29,27 @@ def levelled(preset: Preset) -> bool:
     return (preset.objective, preset.sharding, preset.collectives) == ("bottleneck", "stage", "levels")
 
 
+def played(preset: Preset) -> bool:
+    """Whether plans are priced as under `simulated`: as their schedules are played."""
+    return (preset.objective, preset.sharding, preset.collectives) == ("simulated", "replicas", "groups")
+
+
+def family_of(preset: Preset) -> str:
+    """Return how the names of modules begin that have the programme of a preset."""
+    return "sum_" if sums(preset) else "played_" if played(preset) else ""
+
+
 def require_scope(problem: Problem) -> None:
     """Raise `OutOfScope` where the programme does not say what the problem asks for."""
     preset = problem.preset
-    if not (sums(preset) or levelled(preset)):
+    if not (sums(preset) or levelled(preset) or played(preset)):
         what = f"the mathematical programme does not price as preset {preset.name!r} does"
         raise OutOfScope("preset", what, REMEDY)
     for name in problem.choices.uneven:
         _require_budgets(problem, f"choices.{name}")
+    if played(preset) and (tied := Filters(problem).coupling):
+        what = f"the programme of preset {preset.name!r} does not keep what ties stages together ({tied[0].kind})"
+        raise OutOfScope("constraints", what, "leave it out, or take preset 'default'")
     for each in fields(Choices):
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if each.name not in KNOWN and getattr(problem.choices, each.name) != default:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from nest.cost.schedules import Schedule, waves
+from nest.presets import ScheduleName
 
 PassKind: TypeAlias = Literal["forward", "backward", "weight"]
 
@@ -28,6 +29,11 @@ def passes(schedule: Schedule, stages: int, at: int, microbatches: int) -> list[
         return forward + backward
     ahead = min(microbatches, stages - at - 1)
     return _alternating(forward, backward, ahead, delay=at if schedule.name == "zb-h1" else None)
+
+
+def passes_of(name: ScheduleName, chunks: int, stages: int, microbatches: int) -> list[list[Pass]]:
+    """Return the passes of all stages of a schedule that is given by its name, each in the order of `passes`."""
+    return [passes(Schedule(name, chunks), stages, at, microbatches) for at in range(stages)]
 
 
 def _alternating(forward: list[Pass], backward: list[Pass], ahead: int, delay: int | None = None) -> list[Pass]:
