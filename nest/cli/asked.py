@@ -207,7 +207,6 @@ class AskedPlan:
 
         check_sequence(self.options["seq"], self.description.model)
         tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
-        fused = framework.fused_attention and self._said("recompute", "none") != "selective"
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
             self._said("microbatch", 1),
@@ -217,7 +216,7 @@ class AskedPlan:
             self._said("context_kind", "ring"),
             self._said("expert", 1),
             expert_tensor(self.options, self.description.settings, tensor),
-            flash=self._said("flash", fused),
+            flash=self._said("flash", framework.fused_attention),
             dtype=self._said("dtype", "bf16"),
             padding=self._said("padding", 128),
             lengths=self._lengths(),
