@@ -173,6 +173,17 @@ def test_head_keeps_fp32_logits() -> None:
     assert head.parameters.sharded == 0
 
 
+def test_model_flops_of_streams() -> None:
+    """An encoder of 512 tokens and a decoder of 128: each product counts with the tokens of its own input."""
+    layers, h, s, t, vocabulary = 12, 768, 512, 128, 30592
+    numbers = Hyperparameters("t5", layers, h, 12, vocab=vocabulary, seq=s, ffn=4 * h)
+    encoder = s * layers * (24 * h * h + 4 * s * h)
+    own, cross = t * (8 * h * h + 4 * t * h), t * (4 * h * h + 4 * s * h) + s * 4 * h * h
+    decoder = layers * (own + cross + t * 16 * h * h)
+    found = model_flops(from_hyperparameters(numbers), 8, s, lengths=(("text", t),))
+    assert found == 3 * 8 * (encoder + decoder + t * 2 * h * vocabulary)
+
+
 def test_model_flops_of_gpt() -> None:
     """72 B s l h^2 (1 + s / (6 h) + V / (12 l h)), arXiv 2205.05198, equation 9, to the last operation."""
     batch, s, layers, h, vocabulary = 8, 2048, 4, 1024, 51200

@@ -15,6 +15,7 @@ from nest.cli.estimate import estimate_command
 from nest.cli.exits import ExitCode
 from nest.cli.validate import validate_command
 from nest.errors import InvalidProblem
+from nest.problem import RECOMPUTE
 from nest.validation import Table, compare, table_named
 
 GPT = ("--family", "gpt", "--layers", "48", "--hidden", "6144", "--heads", "64", "--vocab", "51200")
@@ -74,6 +75,25 @@ def test_a_row_of_a_search() -> None:
     assert [compare(case).estimate.iteration_s for case in cases] == [pytest.approx(found["iteration_s"], rel=1e-12)]
     assert document(estimate_command, *typed, "--no-flash")["iteration_s"] == found["iteration_s"]
     assert document(estimate_command, *typed, "--flash")["iteration_s"] < 0.98 * found["iteration_s"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (*WIDE, "--cluster", "dgx-h100:64", "--tensor", "2", "--pipeline", "4"),
+        (*WIDE, "--cluster", "dgx-a100:64", "--tensor", "8", "--pipeline", "4", "--sequence-parallel", "--zero", "1"),
+        (*WIDE, "--cluster", "dgx-a100:64", "--tensor", "8", "--framework", "megatron-2022", "--zero", "3"),
+        (*MOE, "--expert", "2", "--vocab", "51200"),
+    ],
+)
+def test_what_is_computed_again_is_not_kept(asked: tuple[str, ...]) -> None:
+    """None needs at least what selective does, and that at least what full does, at every stage, whatever is asked."""
+    found = [document(estimate_command, *asked, "--recompute", kind) for kind in RECOMPUTE]
+    assert len({(each["flash"], each["framework"]) for each in found}) == 1
+    for stages in zip(*(each["stages"] for each in found), strict=True):
+        none, selective, full = (stage["memory_bytes"] for stage in stages)
+        assert none >= selective >= full
+    assert found[0]["iteration_s"] <= found[1]["iteration_s"] <= found[2]["iteration_s"]
 
 
 def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _usual(text: str, usual: object) -> str:
 @click.option(
     "--flash/--no-flash",
     default=None,
-    help="Fused attention.  [default: where --framework has it, unless it is recomputed]",
+    help="Fused attention.  [default: where --framework has it]",
 )
 @click.option("--padding", metavar="N", type=click.IntRange(min=0), help=_usual("Of the vocabulary.", 128))
 @click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")

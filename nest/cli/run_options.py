@@ -94,7 +94,7 @@ def software_options(command: Any) -> Any:
         click.option(
             "--flash/--no-flash",
             default=None,
-            help="Fused attention.  [default: where --framework has it, unless it is recomputed]",
+            help="Fused attention.  [default: where --framework has it]",
         ),
         click.option("--framework", metavar="NAME", help="What runs it.  [default: megatron-core]"),
         click.option("--recipe", metavar="NAME", help="Bytes per parameter.  [default: mixed]"),

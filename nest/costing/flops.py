@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from nest.families import Architecture, Matmul, Scores
 
 
-def model_flops(model: Architecture, sequences: int, sequence: int, *, vocabulary: int = 0) -> int:
+def model_flops(
+    model: Architecture,
+    sequences: int,
+    sequence: int,
+    *,
+    lengths: Sequence[tuple[str, int]] = (),
+    vocabulary: int = 0,
+) -> int:
     """Return the operations of forward and backward pass by Megatron-LM's convention.
 
     Every matrix product counts, in the backward pass twice; scores count in full although half of them are masked, and
@@ -18,21 +26,23 @@ def model_flops(model: Architecture, sequences: int, sequence: int, *, vocabular
     ----------
     sequences, sequence
         Sequences of an iteration, and tokens of each.
+    lengths
+        Tokens of single streams, by name, where they have others.
     vocabulary
         Rows of the logits if padding counts too; 0 for the model's own.
     """
     total = Fraction(0)
-    lengths = {stream.name: stream.tokens or sequence for stream in model.streams}
+    tokens = model.tokens(sequence, lengths)
     for stack in model.stacks:
-        own = lengths[stack.stream]
+        own = tokens[stack.stream]
         for block in stack.blocks:
             for operator in block.operators:
                 if isinstance(operator, Matmul):
                     outputs = vocabulary if vocabulary and operator.name == "logits" else operator.outputs
-                    rows = lengths[operator.stream or stack.stream] * operator.rows
+                    rows = tokens[operator.stream or stack.stream] * operator.rows
                     total += 2 * rows * operator.inputs * outputs
                 elif isinstance(operator, Scores):
-                    keys = lengths[operator.keys or stack.stream]
+                    keys = tokens[operator.keys or stack.stream]
                     width = operator.key_width + operator.value_width
                     total += 2 * operator.heads * width * own * min(operator.span or keys, keys)
     return int(3 * sequences * total)

@@ -133,13 +133,11 @@ class Tokens:
     @classmethod
     def of(cls, model: Architecture, stack: Stack, setting: Setting) -> Tokens:
         """Return them for the blocks of one stack."""
-        given = dict(setting.lengths)
         known = {stream.name for stream in model.streams}
-        for name in given:
+        for name, _ in setting.lengths:
             if name not in known:
                 raise InvalidProblem("lengths", f"the model has no stream {name!r}", f"one of {', '.join(known)}")
-        lengths = tuple((each.name, given.get(each.name) or each.tokens or setting.sequence) for each in model.streams)
-        return cls(setting, stack.stream, lengths)
+        return cls(setting, stack.stream, tuple(model.tokens(setting.sequence, setting.lengths).items()))
 
     def length(self, stream: str = "") -> int:
         """Return the tokens of a whole sequence."""

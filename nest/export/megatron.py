@@ -129,8 +129,7 @@ class Megatron(Framework):
     def _memory(self, given: Assignment) -> Flags:
         again, layers = same_recompute(given.problem, given.plan, self.title)
         flags = {**_recomputed(again, layers), **_sharded(given, self.title), **_data_types(given.run)}
-        fused = given.run.framework.fused_attention and again != "selective"
-        fused = fused if given.run.flash is None else given.run.flash
+        fused = given.run.fused
         latent = given.model.attention.latent_rank > 0
         flags["--attention-backend"] = ("fused" if latent else "flash") if fused else "unfused"
         if given.run.framework.hides_gradients and given.data * given.plan.variant.context > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -237,6 +237,11 @@ class Architecture:
     def every_stack(self) -> tuple[Stack, ...]:
         """All stacks, those outside the published model last."""
         return (*self.stacks, *(extra.stack for extra in self.extras))
+
+    def tokens(self, sequence: int, lengths: Sequence[tuple[str, int]] = ()) -> dict[str, int]:
+        """Return the tokens of a sequence in each stream: what is given, or its own number, or ``sequence``."""
+        given = dict(lengths)
+        return {each.name: given.get(each.name) or each.tokens or sequence for each in self.streams}
 
     @property
     def parameters(self) -> int:

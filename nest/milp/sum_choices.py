@@ -182,7 +182,8 @@ def choices_of(tables: Tables, variant: Variant, *, every: bool = False) -> Iter
     ----------
     every
         Yield all placings and schedules. Otherwise one stands for all those in which stages see the same, unless a side
-        constraint may tell them apart, and 1F1B for GPipe: that takes no less time or memory.
+        constraint may tell them apart or, with several classes of devices, that takes long to say; and 1F1B for GPipe:
+        that takes no less time or memory.
     """
     schedules, found = tables.problem.choices.schedules, list[_Cursor]()
     if schedules - {"interleaved"}:
@@ -197,7 +198,8 @@ def _with_runs(tables: Tables, variant: Variant, *, every: bool) -> _Cursor:
     made, schedules = tables.of_variant(variant), sorted(tables.problem.choices.schedules - {"interleaved"})
     if "1f1b" in schedules and not every:
         schedules = ["1f1b"]
-    alike = not (every or tables.filters.by_place or tables.filters.coupling)
+    apart = tables.filters.by_place or tables.filters.coupling or tables.problem.cluster.classes
+    alike = not (every or apart)
     for stages, replicas, further, bound in zip(*map(np.ndarray.tolist, _numbers(tables, variant)), strict=True):
         if not tables.filters.outer(Outer(variant, stages, replicas)):
             continue

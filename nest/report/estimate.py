@@ -76,9 +76,9 @@ class Estimated:
         return notes
 
     @property
-    def room_bytes(self) -> float:
+    def room_bytes(self) -> int:
         """Bytes that the fullest device has left: up to so much more reserve the plan fits."""
-        return float(self.hardware.cluster.hbm_bytes - self.estimate.peak_bytes)
+        return int(self.hardware.cluster.hbm_bytes) - self.estimate.peak_bytes
 
     @property
     def fits(self) -> bool:
@@ -106,6 +106,9 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "sequence": found.setting.sequence,
         "global_batch": found.layout.global_batch,
         "dtype": found.setting.dtype,
+        "framework": found.setting.framework.name,
+        "flash": found.setting.flash,
+        "recipe": found.recipe.name,
         "iteration_s": estimate.iteration_s,
         "pipeline_s": estimate.pipeline_s,
         "sync_s": estimate.sync_s,
@@ -154,6 +157,8 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
     spread = f"ZeRO-{layout.zero}{apart}"
     summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
+    attention = "fused attention" if setting.flash else "attention not fused"
+    summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
     summary.extend("Noted", found.notes)
     columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
     return render(screen, ruled_table(columns, _rows(found)), summary.table)

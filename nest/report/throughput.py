@@ -34,7 +34,7 @@ class Workload:
         """Return that of a run, None where there is none: a problem alone does not say what its layers compute."""
         if run is None:
             return None
-        flops = model_flops(run.model, run.global_batch, run.sequence)
+        flops = model_flops(run.model, run.global_batch, run.sequence, lengths=run.lengths)
         return cls(flops, run.global_batch * run.sequence, run.hardware.peak(run.dtype), run.dtype)
 
     def flops_per_device(self, iteration_s: float, devices: int) -> float:

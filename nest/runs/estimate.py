@@ -50,7 +50,7 @@ class _Estimated:
             step,
             tuple(self._times()),
             tuple(offloaded_memory(each, share) for each, share in zip(memory, shares, strict=True)),
-            model_flops(given.model, layout.global_batch, given.setting.sequence),
+            model_flops(given.model, layout.global_batch, given.setting.sequence, lengths=given.setting.lengths),
             given.devices,
             tuple(each.message for each in self.evaluation.violations if each.rule == "chunks"),
         )

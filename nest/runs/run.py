@@ -27,8 +27,7 @@ class Run:
     recipe, framework, dtype
         Bytes of a parameter, what the software does, the data type of products; see `nest.costing`.
     flash
-        Whether attention is fused; None: if the framework has that, unless its core may be computed again (`selective`
-        is among the choices).
+        Whether attention is fused; None: if the framework has that.
     padding, context_kind, imbalance, capacity, lengths
         As in `nest.costing.Setting`.
     cut_experts
@@ -83,9 +82,7 @@ class Run:
     @property
     def fused(self) -> bool:
         """Whether attention is fused."""
-        if self.flash is not None:
-            return self.flash
-        return self.framework.fused_attention and "selective" not in (self.choices.stage_recompute or ())
+        return self.framework.fused_attention if self.flash is None else self.flash
 
     def setting(self, variant: Variant) -> Setting:
         """Return under which setting the layers of a variant are priced."""

@@ -25,8 +25,27 @@ FACTS = (
 """All tables of other figures."""
 
 
+LONGER = {
+    "activation_recomputation_2205_05198": "recomputation",
+    "megatron_sc21_table1": "megatron_sc21",
+    "bloom_flat": "bloom",
+    "simumax_b200_v12": "b200",
+    "torchtitan_llama3_h100_202412": "torchtitan",
+    "llmfoundry_mpt": "llm_foundry",
+    "mist_tuned_plans": "mist",
+    "issue_facts": "issues",
+    "nccl_allreduce_8xh100_single_node": "nccl_sweep",
+    "mleng_allreduce_table": "nodes_sweep",
+    "collective_busbw_nvidia_gtc": "bus_bandwidth",
+    "zero_bubble_schedules": "schedules",
+    "nvidia_bridge_starting_points": "starts",
+    "scalingbook_tpu": "tpu",
+}
+"""Longer names of the tables, which say where their rows were published."""
+
+
 def table_named(name: str) -> Table | FactTable:
-    """Return a table by its name.
+    """Return a table by its name, or by its longer one.
 
     Raises
     ------
@@ -35,6 +54,6 @@ def table_named(name: str) -> Table | FactTable:
     """
     every = (*TABLES, *FACTS)
     for table in every:
-        if table.name == name:
+        if table.name == LONGER.get(name, name):
             return table
     raise InvalidProblem("table", f"{name!r} is none", f"one of {', '.join(table.name for table in every)}")
