@@ -116,12 +116,13 @@ class Costs:
         self.classes_of = self._classes_of()
         self.stage, self.layer, self.hop = cache(self._stage), cache(self._layer), cache(self._hop)
         self.passes, self.repeats = cache(self._passes), cache(self._repeats)
+        self.exchanged, self.weighed = cache(self._exchanged), cache(self._weighed)
         self.group = cache(lambda members: Group(self.cluster, list(members)))
 
     def _stage(self, at: int, first: int, end: int, inner: Inner) -> Figures:
         load = max(self._load(at, first, end, inner, replica) for replica in range(self.outer.replicas))
         load += self._sharded(at, first, end, inner)
-        return Figures(load, self._once(at, first, end, inner), self._memory(at, self.layers[first:end], inner))
+        return Figures(load, self._once(at, first, end, inner), self.memory(at, self.layers[first:end], inner))
 
     def _zero(self, inner: Inner) -> int:
         """Return the ZeRO type by what is exchanged: stages that hold what they gather do as under type 1."""
@@ -290,11 +291,14 @@ class Costs:
         self, at: int, size: int, layers: tuple[Layer, ...] | list[Layer], what: tuple[str, Fraction | int]
     ) -> int:
         """Return what the holders of dense and of expert weights exchange, in groups of so many replicas."""
+        return self.exchanged(at, size, self._weights(layers), what)
+
+    def _exchanged(self, at: int, size: int, held: tuple[Fraction, Fraction], what: tuple[str, Fraction | int]) -> int:
         kind, times = what
         groups = [range(one, one + size) for one in range(0, self.outer.replicas, size)]
         t, c, e = self.variant.tensor, self.variant.context, self.variant.expert
         total = 0
-        for weights, own in zip(self._weights(layers), (False, True), strict=True):
+        for weights, own in zip(held, (False, True), strict=True):
             slowest = Fraction(0)
             everywhere = own and self._whole_experts()
             for x, mine, group in product([0] if everywhere else range(t), range(e) if own else [0], groups):
@@ -323,7 +327,8 @@ class Costs:
             total += self.round(slowest)
         return total
 
-    def _memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
+    def memory(self, at: int, layers: tuple[Layer, ...], inner: Inner) -> Fraction:
+        """Return the bytes that a stage takes."""
         held, kept, zero, passing = Fraction(0), Fraction(0), inner.zero, list[tuple[Fraction, Fraction]]()
         over = self._over(inner.group)
         figures = [
@@ -385,6 +390,11 @@ class Costs:
         return whole
 
     def _weights(self, layers: tuple[Layer, ...] | list[Layer]) -> tuple[Fraction, Fraction]:
+        return self.weighed(tuple(layer.id for layer in layers))
+
+    def _weighed(self, ids: tuple[int, ...]) -> tuple[Fraction, Fraction]:
+        """Return the bytes of the dense weights of layers, and of their experts'."""
+        layers = [layer for layer in self.layers if layer.id in ids]
         experts = sum((decimal(layer.expert_parameter_bytes) for layer in layers), Fraction(0))
         whole = sum((decimal(layer.parameter_bytes) for layer in layers), Fraction(0))
         once = self.layers[self._table()] in layers  # a stage that has the table needs no copies of it
@@ -422,14 +432,27 @@ def quantum(problem: Problem) -> Fraction:
 
 def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[Figures]]:
     """Price a plan where it stands."""
-    outer = Outer(
-        plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot_of(plan, problem.cluster.devices)
-    )
-    costs, figures, first = Costs(problem, outer, rounding), [], 0
-    for at, stage in enumerate(plan.stages):
-        figures.append(costs.stage(at, first, first + len(stage.layers), inner_of(plan, stage)))
-        first += len(stage.layers)
+    costs = _costs_of(problem, plan, rounding)
+    figures = [costs.stage(at, first, end, inner) for at, first, end, inner in _stages_of(plan)]
     return costs.objective(figures), figures
+
+
+def memories(problem: Problem, plan: Plan) -> list[Fraction]:
+    """Return what each stage of a plan takes of memory, in bytes."""
+    costs = _costs_of(problem, plan, Rounding(0))
+    return [costs.memory(at, costs.layers[first:end], inner) for at, first, end, inner in _stages_of(plan)]
+
+
+def _costs_of(problem: Problem, plan: Plan, rounding: Rounding) -> Costs:
+    spot = spot_of(plan, problem.cluster.devices)
+    return Costs(problem, Outer(plan.variant, len(plan.stages), plan.replicas, plan.arrangement, spot), rounding)
+
+
+def _stages_of(plan: Plan) -> Iterator[tuple[int, int, int, Inner]]:
+    first = 0
+    for at, stage in enumerate(plan.stages):
+        yield at, first, first + len(stage.layers), inner_of(plan, stage)
+        first += len(stage.layers)
 
 
 def outer_choices(problem: Problem) -> Iterator[Outer]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import isqrt
 
@@ -22,6 +23,7 @@ Timed = tuple[str, Fraction]
 """An algorithm, and the seconds that it takes."""
 
 
+@lru_cache(maxsize=100_000)
 def decimal(value: float) -> Fraction:
     """Read a figure as it is written, so that 0.1 is a tenth."""
     return Fraction(repr(value))
@@ -72,16 +74,23 @@ class Group:
         self.fewest = [min(held) for held in self.held]
         self.alike = all(min(held) == max(held) for held in self.held)
         self.adding = [at for at in self.used if cluster.levels[at].in_network_reduction]
+        self.seconds, self.rate, self.protocol = cache(self._seconds), cache(self._rate), cache(self._protocol)
 
     def has(self, algorithm: str) -> bool:
         """Whether the library has an algorithm."""
         return algorithm in self.library.algorithms
 
-    def rate(self, at: int, share: float, width: int, peers: int) -> Fraction:
+    def _rate(self, at: int, share: float, width: int, peers: int) -> Fraction:
         """Return what a child of a level sends by so many members to so many peers of each, in bytes/s."""
         pair = self.cluster.levels[at].pair_bytes_per_s
         each = self.speed[at] if pair is None else min(self.speed[at], decimal(pair) * peers)
         return width * each * decimal(share)
+
+    def _protocol(self, name: str) -> tuple[dict[int, Fraction], dict[int, Fraction]]:
+        """Return the latency of each level in use under a protocol, and what of its bandwidth is left."""
+        found = {at: next(each for each in self.kinds[at].protocols if each.name == name) for at in self.used}
+        wait = {at: self.latency[at] * decimal(each.latency_share) for at, each in found.items()}
+        return wait, {at: decimal(each.bandwidth_share) for at, each in found.items()}
 
     def hop(self, size: Fraction, at: int | None = None) -> Fraction:
         """Return the time of a transfer between two devices that a level joins, by default the one of this pair."""
@@ -93,7 +102,7 @@ class Group:
             for each in kind.protocols
         )
 
-    def seconds(self, kind: str, size: Fraction) -> Fraction:
+    def _seconds(self, kind: str, size: Fraction) -> Fraction:
         """Return the fastest way to run it."""
         if self.count == 1 or size == 0:
             return Fraction(0)
@@ -162,9 +171,7 @@ class _Way:
     def __init__(self, group: Group, name: str, size: Fraction) -> None:
         self.group, self.name, self.size, self.used = group, name, size, group.used
         self.parts, self.fewest, self.alike = group.parts, group.fewest, group.alike
-        found = {at: next(each for each in group.kinds[at].protocols if each.name == name) for at in self.used}
-        self.wait = {at: group.latency[at] * decimal(found[at].latency_share) for at in self.used}
-        self.part = {at: decimal(found[at].bandwidth_share) for at in self.used}
+        self.wait, self.part = group.protocol(name)
 
     def stream(self, at: int, width: int, peers: int) -> Fraction:
         return self.group.rate(at, self.group.kinds[at].stream, width, peers) * self.part[at]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, product
 from math import floor, prod
 
@@ -127,6 +128,7 @@ class Passes(Costs):
         return exchanged + self.round(decimal(layer.forward_s))
 
 
+@cache
 def order(schedule: str, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     """Return the passes of a stage."""
     found: list[tuple[str, int]] = []
@@ -162,9 +164,11 @@ def played(schedule: str, times: list[Times], microbatches: int) -> int:
         {"forward": each.forward, "backward": each.backward - weight, "weight": weight}
         for each, weight in zip(times, late, strict=True)
     ]
+    ended = [0] * stages
     while len(ends) < sum(map(len, orders)):
         for at, each in enumerate(orders):
-            for place, (kind, microbatch) in enumerate(each):
+            for place in range(ended[at], len(each)):
+                kind, microbatch = each[place]
                 waits = [(at, *each[place - 1])] if place else []
                 if kind == "forward" and at > 0:
                     waits.append((at - 1, "forward", microbatch))
@@ -174,6 +178,7 @@ def played(schedule: str, times: list[Times], microbatches: int) -> int:
                     break
                 takes = ticks[at][kind]
                 ends[at, kind, microbatch] = max((ends[one] for one in waits), default=0) + takes
+                ended[at] += 1
     return max(ends.values())
 
 

@@ -300,7 +300,7 @@ def _capacity(rng: random.Random, problem: Problem) -> float:
     plan = random_plan(rng.randrange(10**6), problem)
     if plan.variant.width > problem.cluster.devices:
         return 100 * UNIT
-    needs = [float(figures.memory) for figures in oracle.price(problem, plan, oracle.Rounding(6))[1]]
+    needs = list(map(float, oracle.memories(problem, plan)))
     some = rng.choice([max(needs), max(needs), rng.choice(needs), min(needs) * rng.uniform(0.3, 1), 100 * max(needs)])
     return max(1, round(some)) + rng.choice([0, 0, 0, 0.5])
 

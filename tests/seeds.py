@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-def seeds(quick: int, all_of_them: int) -> list[object]:
-    """Return so many seeds from 0 on, of which those after the quick ones are marked slow."""
-    later = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them))
-    return [*range(quick), *later]
+def seeds(quick: int, all_of_them: int, *, first: int = 0) -> list[object]:
+    """Return so many seeds from a first one on, of which those after the quick ones are marked slow."""
+    later = range(first + quick, first + all_of_them)
+    return [*range(first, first + quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in later)]

@@ -10,6 +10,7 @@ from itertools import count, islice
 
 import pytest
 from feature_problems import FEATURES
+from judging import judged
 from random_problems import show_problem
 
 from nest.constraints import (
@@ -33,7 +34,7 @@ from nest.constraints import (
     WithinLevel,
 )
 from nest.errors import NestError
-from nest.evaluate import crossing, evaluate
+from nest.evaluate import crossing
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result
@@ -70,12 +71,12 @@ def case(feature: str, turn: int) -> Case:
     for seed in count(100 * turn):
         problem = FEATURES[feature].problem(seed)
         plans = list(islice(FEATURES[feature].plans(problem), MANY + 1))
-        verdicts = [(evaluate(problem, plan), plan) for plan in plans] if 4 <= len(plans) <= MANY else []
-        legal = [(verdict.objective_ticks or 0, plan) for verdict, plan in verdicts if verdict.legal]
+        verdicts = list(judged(problem, plans)) if 4 <= len(plans) <= MANY else []
+        legal = [(verdict.objective_ticks or 0, plan) for plan, verdict in verdicts if verdict.legal]
         if len({ticks for ticks, _ in legal}) > 2 and problem.cluster.devices > 2:
             best = min(ticks for ticks, _ in legal)
             legal.sort(key=lambda each: each[0])
-            return Case(problem, [plan for _, plan in legal], verdicts[0][0].scale.time.seconds(best))
+            return Case(problem, [plan for _, plan in legal], verdicts[0][1].scale.time.seconds(best))
     raise AssertionError(feature)
 
 
@@ -131,7 +132,7 @@ def test_pair(feature: str, kind: str, turn: int) -> None:
         return
     problem, result = found
     plans = list(FEATURES[feature].plans(problem)) if kind == "reserved_devices" else made.plans
-    legal = (verdict for plan in plans if (verdict := evaluate(problem, plan)).legal)
+    legal = (verdict for _, verdict in judged(problem, plans) if verdict.legal)
     wanted = min((verdict.objective_ticks or 0 for verdict in legal), default=None)
     shown = f"{show_problem(problem)}\n{result}"
     assert result.objective_ticks == wanted, shown

@@ -100,6 +100,8 @@ def test_types_are_not_mixed() -> None:
 TIGHT = [(16, 76.5, True), (16, 77.9, True), (16, 78.1, True), (32, 77.3, False), (32, 78.0, True), (32, 78.2, True)]
 """Batch, reserved GiB, and whether attention keeps what it can compute again: plans whose stages differ, mostly."""
 
+SOME = [pytest.param(*each, marks=[] if at in (0, 2, 3) else pytest.mark.slow) for at, each in enumerate(TIGHT)]
+
 
 def tight(batch: int, room: float, written: bool) -> tuple[Run, Problem]:
     """Return a run with little memory, and its problem."""
@@ -112,7 +114,7 @@ def tight(batch: int, room: float, written: bool) -> tuple[Run, Problem]:
 
 
 @pytest.mark.parametrize("framework", [MEGATRON, TORCHTITAN], ids=lambda each: each.name)
-@pytest.mark.parametrize(("batch", "room", "written"), TIGHT)
+@pytest.mark.parametrize(("batch", "room", "written"), SOME)
 def test_stages_that_are_alike(batch: int, room: float, written: bool, framework: Framework) -> None:
     """Of all ways to shard and to recompute that stages may have alike, each solved by itself, none is better."""
     run, problem = tight(batch, room, written)
@@ -181,17 +183,25 @@ def test_better_than(batch: int, room: float, written: bool) -> None:
         assert none.bound_ticks == value
 
 
-@pytest.mark.parametrize("quantity", ["devices", "memory"])
-def test_least_of_what_runs(quantity: Quantity) -> None:
+WAYS = (2, 4, 8), (1, 2, 3, 4, 5, 8)
+"""Degrees, and numbers of layers that recompute, of which 8 stands for all six."""
+
+
+@pytest.mark.parametrize(
+    ("quantity", "degrees", "numbers"),
+    [("devices", *WAYS), ("memory", (2, 8), (2, 8)), pytest.param("memory", *WAYS, marks=pytest.mark.slow)],
+)
+def test_least_of_what_runs(quantity: Quantity, degrees: tuple[int, ...], numbers: tuple[int, ...]) -> None:
     """The least of what Megatron-LM can run, beside every way to shard and recompute that stages have in common."""
     run, problem = tight(16, 76.5, True)
     problem = problem.with_choices(zero=frozenset({1}), stage_recompute=frozenset({"none", "full"}))
+    problem = problem.with_choices(zero_degree=frozenset(degrees), recomputed=frozenset(numbers))
     asked, allowed = problem_for(problem, run, MEGATRON), 0.02
     ways = []
-    for degree, kind, layers in product((2, 4, 8), ("none", "full"), range(1, 7)):
-        if kind != "full" and layers < 6:
+    for degree, kind, number in product(degrees, ("none", "full"), numbers):
+        if kind != "full" and number < 8:
             continue
-        pins = {"zero_degree": degree, "stage_recompute": kind, "recomputed": 8 if layers == 6 else layers}
+        pins = {"zero_degree": degree, "stage_recompute": kind, "recomputed": number}
         ways.append(asked.with_choices(**{name: frozenset({value}) for name, value in pins.items()}))
     answers = [least(way, quantity, allowed) for way in ways]
     expected = min((each.used, each.result.objective_ticks) for each in answers if each.used is not None)

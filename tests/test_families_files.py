@@ -145,11 +145,13 @@ def test_neox_by_hand() -> None:
       # sizes
       "num-layers": 2, "hidden-size": 64, "num-attention-heads": 4, "pos-emb": "rotary", "max-position-embeddings": 32,
       "no-weight-tying": True, "gpt-j-residual": true, "model-parallel-size": 2,
-      "zero_optimization": {"stage": 1,},
+      "zero_optimization": {"stage": 1,}, "bf16": {"enabled": true}, "fp16": {"enabled": False},
+      "checkpoint-activations": true,
     }"""
     found = describe(text, 100)
     assert found.model.parameters == 2 * (12 * 64**2 + 13 * 64) + 2 * 256 * 64 + 2 * 64
     assert found.kind == "GPT-NeoX settings"
+    assert found.settings == {"tensor": 2, "recompute": "full", "zero": 1, "dtype": "bf16"}
 
 
 def test_llama_params_by_hand() -> None:

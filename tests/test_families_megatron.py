@@ -63,7 +63,7 @@ def document(command: click.Command, *arguments: str) -> dict[str, Any]:
         ("--recompute-granularity selective --recompute-modules core_attn mlp", {"recompute": "selective"}),
         ("--recompute-granularity selective --recompute-modules moe", {}),
         ("--checkpoint-activations", {"recompute": "full"}),
-        ("--sequence-parallel", {}),  # without tensor parallel the parser turns it off
+        ("--sequence-parallel", {"sequence_parallel": True}),  # without effect unless a tensor width is typed
         ("--sequence-parallel --tensor-model-parallel-size 2", {"tensor": 2, "sequence_parallel": True}),
         ("--use-distributed-optimizer", {"zero": 1}),
         ("--use-torch-fsdp2", {"zero": 3}),
@@ -248,3 +248,31 @@ def test_variables_without_a_value() -> None:
     found = describe(text)
     assert dict(found.settings) == {"dtype": "fp16", "recipe": "mixed-half"}
     assert "--tensor-model-parallel-size: $TP has no value in the file" in found.model.notes
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "python pretrain_gpt.py",
+        "torchrun --nproc_per_node 8 --nnodes 16 pretrain_gpt.py",
+        "python -m torch.distributed.launch --nnodes 2 train/pretrain_gpt.py",
+    ],
+)
+@pytest.mark.parametrize("joint", [" ", " \\\n  "])
+def test_whole_command_lines(start: str, joint: str) -> None:
+    """What people typed, on one line or on several: the program is no value of the launcher's last flag."""
+    sizes = ("--num-layers 2", "--hidden-size 64", "--num-attention-heads 4", "--max-position-embeddings 32")
+    flags = (*sizes, "--padded-vocab-size 128", "--tensor-model-parallel-size 2")
+    found = describe(joint.join((start, *flags)) + "\n")
+    assert found.model == describe("\n".join(flags)).model
+    assert found.settings["tensor"] == 2
+
+
+@pytest.mark.parametrize(("typed", "shared"), [((), False), (("--tensor", "2"), True)])
+def test_shared_sequence_of_a_file(typed: tuple[str, ...], shared: bool, tmp_path: Path) -> None:
+    """A flag that has no effect at the file's tensor width has one at the width that is typed, and is listed then."""
+    sized = f"{SHAPE} --seq-length 128 --micro-batch-size 1 --global-batch-size 16 --bf16"
+    found = estimated(tmp_path / "args.sh", f"{sized} --sequence-parallel", *typed)
+    plain = estimated(tmp_path / "plain.sh", sized, *typed)
+    assert ("sequence_parallel" in found["from_file"]) == shared
+    assert (found["stages"] == plain["stages"]) != shared

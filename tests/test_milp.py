@@ -12,8 +12,10 @@ from typing import TypeAlias
 
 import oracle
 import pytest
+from judging import judged
 from ortools.sat.python import cp_model
 from random_problems import Size, neighbours, placed_plan, random_plan, random_problem, show_plan, show_problem
+from seeds import seeds
 from test_rules import BROKEN, FIRST, LAST, LEGAL, NARROW, PROBLEM
 
 from nest.errors import OutOfScope, SolverUnavailable
@@ -82,7 +84,7 @@ def test_agreement(seed: int, preset: Preset) -> None:
 
 
 @both_presets
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(30, 60))
 def test_agreement_of_cpsat(seed: int, preset: Preset) -> None:
     """Somewhat more layers and devices, for the faster solver."""
     agree(drawn(seed, Size(layers=5, devices=12), preset), ("cpsat",))
@@ -313,13 +315,11 @@ def bare(plan: Plan) -> Plan:
 
 
 @both_presets
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(20, 40))
 def test_fewest_replicas_suffice(seed: int, preset: Preset) -> None:
     """Of the replicas with equal rounds, which the index sets drop, none is better than the fewest."""
     problem = replace(plain(seed, SMALL, preset), training=Training(3))
-    for again in range(20):
-        plan = random_plan(again, problem)
-        verdict = evaluate(problem, plan)
+    for plan, verdict in judged(problem, (random_plan(again, problem) for again in range(20))):
         rounds = -(-3 // plan.replicas)
         fewest = min((d for d in range(1, plan.replicas + 1) if -(-3 // d) == rounds), default=1)
         if verdict.legal and problem.choices.replicas is None:
@@ -327,7 +327,7 @@ def test_fewest_replicas_suffice(seed: int, preset: Preset) -> None:
             for stage in plan.stages:
                 cuts.append(cuts[-1] + len(stage.layers))
             other = placed_plan(problem, plan.variant, cuts, [UNSHARDED] * len(plan.stages), fewest)
-            price = evaluate(problem, other).objective_ticks
+            price = evaluate(problem, other, verdict.scale).objective_ticks
             assert price is not None
             assert verdict.objective_ticks is not None
             assert price <= verdict.objective_ticks

@@ -13,6 +13,7 @@ import oracle_constraints
 import pytest
 from random_constraints import COUPLING_KINDS, LOCAL_KINDS, random_constraints
 from random_problems import Size, show_problem
+from seeds import seeds
 from test_constraints import CASES
 from test_constraints import PROBLEM as FOUR_LAYERS
 from test_milp import NO_ZERO, TINY, agree, bare, both_models, drawn
@@ -74,20 +75,20 @@ def covered(problem: Problem) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(4000, 4060))
+@pytest.mark.parametrize("seed", seeds(50, 60, first=4000))
 def test_local(seed: int) -> None:
     """What the dynamic program filters too."""
     agree(constrained(seed, TINY, LOCAL_KINDS))
 
 
-@pytest.mark.parametrize("seed", range(4100, 4160))
+@pytest.mark.parametrize("seed", seeds(40, 60, first=4100))
 def test_coupling(seed: int) -> None:
     """What ties stages together."""
     problem = constrained(seed, TINY, COUPLING_KINDS)
     agree(problem, ("cpsat", "pyomo") if covered(problem) else ("cpsat",))
 
 
-@pytest.mark.parametrize("seed", range(4200, 4280))
+@pytest.mark.parametrize("seed", seeds(50, 80, first=4200))
 def test_both(seed: int) -> None:
     """Constraints of all kinds together on more layers and devices, for the faster solver."""
     agree(constrained(seed, SMALL), ("cpsat",))

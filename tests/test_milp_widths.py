@@ -22,7 +22,9 @@ from nest.errors import OutOfScope
 from nest.evaluate import evaluate
 from nest.milp import solve_cpsat, sum_cpsat_model, sum_search
 from nest.milp.sum_formulation import SumFormulation
+from nest.milp.sum_kinds import Stages
 from nest.milp.sum_plans import SumSolution, encode
+from nest.milp.sum_room import room_below
 from nest.milp.wide_choices import WideChoice
 from nest.plan import Plan
 from nest.problem import Problem
@@ -119,6 +121,26 @@ def test_legal_plan_has_the_judged_price(kind: str, seed: int, module: Any, run:
         assert made.price(solution.arcs, solution.choice) == verdict.objective_ticks
         if legal <= 2:
             assert ask(module, run, made, solution).objective == verdict.objective_ticks
+
+
+@both_kinds
+@pytest.mark.parametrize("seed", seeds(6, 60))
+def test_a_limit_leaves_plans_below_it(kind: str, seed: int) -> None:
+    """Of all stages of a legal plan none is left out below a limit of a tick more than it takes."""
+    problem = of_seed(kind, seed)
+    made = SumFormulation.whole(problem)
+    stages = Stages(made.tables, "every")
+    for again in range(12):
+        plan = KINDS[kind].random_plan(again, problem)
+        solution = None if plan is None else encode(made, plan)
+        if solution is None or not isinstance(made.choices[solution.choice], WideChoice):
+            continue
+        choice, price = made.choices[solution.choice], made.price(solution.arcs, solution.choice)
+        room, arcs = room_below(stages.of(choice), choice, price + 1), made.arcs
+        for arc in solution.arcs:
+            ways = room.ways[int(arcs.position[arc]) - 1]
+            kept = zip(*(each.tolist() for each in ways[:4]), strict=True)
+            assert (arcs.first[arc], arcs.end[arc], arcs.load[arc], arcs.sync[arc]) in set(kept)
 
 
 @both_models

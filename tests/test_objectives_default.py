@@ -7,9 +7,9 @@ from functools import cache
 import oracle_default
 import pytest
 import random_default
+from judging import judged
 from test_objectives import Tried, check_front, check_least, front_of
 
-from nest.evaluate import evaluate
 from nest.objectives import Quantity, least
 from nest.problem import Problem
 from nest.result import Status
@@ -25,10 +25,9 @@ def case(seed: int) -> tuple[Problem, list[Tried] | None]:
     """Return a random problem, and what each of its legal plans uses, None where there are too many."""
     problem = random_default.random_problem(seed, TINY)
     found = []
-    for count, plan in enumerate(oracle_default.plans(problem)):
+    for count, (plan, verdict) in enumerate(judged(problem, oracle_default.plans(problem))):
         if count >= MOST_PLANS:
             return problem, None
-        verdict = evaluate(problem, plan)
         if verdict.legal:
             assert verdict.objective_ticks is not None
             memory = max(stage.memory for stage in verdict.stages)

@@ -209,10 +209,13 @@ def test_settings_of_trainers() -> None:
     }
     llama = read("megatron-llama3-8b-fp8.args.txt").settings
     assert (llama["zero"], llama["recipe"], llama["flash"]) == (1, "mixed-half", True)
-    assert "sequence_parallel" not in llama  # tensor width 1: the flag is without effect
+    assert (llama.get("tensor", 1), llama["sequence_parallel"]) == (1, True)  # counts where a width is typed
     assert "8 devices are started, but one replica takes 128" in model("megatron-gpt3-175b.args.txt").notes
     nemo = read("nemo-llama3.1-405b.yaml").settings
     assert (nemo["devices"], nemo["data"], nemo["virtual"], nemo["context"]) == (4608, 32, 7, 2)
+    assert (nemo["sequence_parallel"], nemo["flash"], nemo["zero"], nemo["dtype"]) == (True, True, 1, "bf16")
+    neox = read("neox-20B.yml", 50277).settings
+    assert (neox["recompute"], neox["zero"], neox["dtype"]) == ("full", 1, "fp16")
     assert "${TP} has no value" in "\n".join(model("moe-modelzoo-deepseek-v3.yaml").notes)
     nanotron = read("nanotron-tiny-llama.yaml")
     assert nanotron.settings["sequence"] == 4096

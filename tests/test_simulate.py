@@ -9,6 +9,7 @@ from itertools import pairwise, product
 
 import pytest
 from pace import is_within
+from seeds import seeds
 
 from nest.cost.schedule import iteration, summed
 from nest.cost.schedules import (
@@ -180,7 +181,7 @@ def check(run: Run) -> None:
             free = done[kind, here, microbatch]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(60, 300))
 def test_nothing_is_late_or_early(seed: int) -> None:
     """Random pipelines under every schedule: dependences hold, and no stage waits without a reason."""
     rng = random.Random(seed)
@@ -198,7 +199,7 @@ def test_nothing_is_late_or_early(seed: int) -> None:
         assert all(first.end <= second.start for first, second in pairwise(sorted(events)))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(60, 150))
 def test_overlapping_never_hurts(seed: int) -> None:
     """Transfers beside the work never make an iteration longer."""
     for schedule in ALL:

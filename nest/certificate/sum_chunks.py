@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -79,12 +79,13 @@ def chunked(tables: Tables, variant: Variant) -> Iterator[Chunked]:
     """Yield the outer choices of a variant that are interleaved (C4, C5, C10, C16), and that side constraints leave."""
     problem, graph = tables.problem, tables.problem.graphs[variant]
     arrangements, allowed = problem.preset.arrangements, problem.choices.chunks
+    equal_parts = cache(graph.equal_parts)
     for stages, replicas in zip(*map(np.ndarray.tolist, Counts.of(tables, variant).pairs()), strict=True):
         microbatches = -(-problem.microbatches(variant) // replicas)
         if stages < 2 or not tables.filters.outer(Outer(variant, stages, replicas)):
             continue
         for chunks in range(2, len(graph) // stages + 1):
-            ends = graph.equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
+            ends = equal_parts(stages * chunks) if allowed is None or chunks in allowed else None
             for each in arrangements if ends is not None and replicas > 1 else arrangements[:1]:
                 if ends is not None:
                     yield Chunked(variant, stages, chunks, replicas, each, microbatches, ends)
@@ -94,12 +95,14 @@ def fast_enough(tables: GroupedTables, choices: list[Chunked], value: int) -> li
     """Return the outer choices of a variant of which work and least exchange leave room for a plan below the value."""
     stages, replicas = (np.array(each, dtype=np.int64) for each in zip(*_pairs(choices), strict=True))
     exchanged = least_exchanged(tables, stages, replicas).tolist()
-    work = tables.by_cut(tables.work)
-    return [
-        choice
-        for choice, beside in zip(choices, exchanged, strict=True)
-        if choice.takes(_by_stage(choice, np.diff(work[[0, *choice.ends]])).tolist(), beside) < value
-    ]
+    work, loads, left = tables.by_cut(tables.work), dict[tuple[int, ...], list[int]](), list[Chunked]()
+    for choice, beside in zip(choices, exchanged, strict=True):
+        key = choice.stages, choice.chunks
+        if key not in loads:
+            loads[key] = _by_stage(choice, np.diff(work[[0, *choice.ends]])).tolist()
+        if choice.takes(loads[key], beside) < value:
+            left.append(choice)
+    return left
 
 
 def _pairs(choices: list[Chunked]) -> list[tuple[int, int]]:

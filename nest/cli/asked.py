@@ -191,6 +191,8 @@ class AskedPlan:
         open_ = {name for name in stated if options.get(names.get(name, name)) is None} - {"devices"}
         if "stage_layers" in stated and not self._split():
             open_ -= {"stage_layers"}
+        if self._said("tensor", 1) == 1:
+            open_ -= {"sequence_parallel"}
         return {name: value for name, value in stated.items() if name in open_}
 
     def setting(self) -> Setting:
@@ -211,7 +213,7 @@ class AskedPlan:
             self._needed("seq", "sequence", self.description.model.sequence),
             self._said("microbatch", 1),
             tensor,
-            self._said("sequence_parallel", False),
+            self._shares_sequence(tensor),
             self._said("context", 1),
             self._said("context_kind", "ring"),
             self._said("expert", 1),
@@ -291,6 +293,11 @@ class AskedPlan:
         """Return what was typed, else what the file says, else what is usual."""
         value = self.options[name]
         return self.description.settings.get(name, usual) if value is None else value
+
+    def _shares_sequence(self, tensor: int) -> bool:
+        """Return whether the sequence is shared; a file that says so means widths above 1."""
+        typed = self.options["sequence_parallel"]
+        return tensor > 1 and self._said("sequence_parallel", False) is True if typed is None else bool(typed)
 
     def _needed(self, name: str, said: str, usual: int = 0) -> int:
         from nest.families.description import number

@@ -76,12 +76,16 @@ class Capped(ABC, Generic[Rows, Plan]):
 
     def settle_rows(self, rows: Rows) -> None:
         """Offer the best plan to the incumbent, if it is better."""
+        slowest = rows.least_slowest()
+        if slowest > self.most(0):  # mostly, and then synchronisation need not be looked at
+            return
         least_sync = rows.least_sync()
-        while (slowest := rows.least_slowest()) <= self.most(least_sync):
+        while slowest <= self.most(least_sync):
             best = self._by_load(rows, slowest, least_sync)
             if best.sync <= least_sync or self.value(best) + least_sync >= self.incumbent.objective:
                 return
             rows.lower_sync(best.sync - 1)
+            slowest = rows.least_slowest()
 
     def most(self, sync: int) -> int:
         """Return the largest load with which a plan could be better that synchronises for so long at least."""

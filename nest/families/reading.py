@@ -13,7 +13,10 @@ from nest.families.formats import maxtext, megatron, native, nemo, neox, open_cl
 from nest.families.huggingface.reading import read_config
 from nest.families.hyperparameters import read_hyperparameters
 
-_FLAG_LINE = re.compile(r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:num-layers|hidden-size)[ =]", re.MULTILINE)
+_FLAG_LINE = re.compile(
+    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:num-layers|hidden-size)[ =]|^[^#]*\.py\s.*--(?:num-layers|hidden-size)[ =]",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)

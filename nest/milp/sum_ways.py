@@ -39,7 +39,8 @@ class Ways(NamedTuple):
 
     def pick(self, chosen: np.ndarray) -> Ways:
         """Return those that a mask or indices pick."""
-        return Ways(*(column[chosen] for column in self))
+        at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        return Ways(*(column[at] for column in self))
 
     @classmethod
     def together(cls, parts: list[Ways], columns: int = 0) -> Ways:

@@ -78,10 +78,10 @@ class _Asked:
         states, (frame, spot) = self.states, where
         pairs = states.spots.closing[spot] if step is None else step.pairs
         load = own.load + states.spots.transfers.ticks(pairs, own.first, own.end)
-        first = np.zeros_like(own.first) if opens else states.number(frame, spot, own.first)
-        last = np.full_like(own.end, states.count - 1)
-        end = last if step is None else states.number(frame, step.to, own.end)
-        return own._replace(first=first, end=end, load=load).pick(load <= self.most)
+        kept = own._replace(load=load).pick(load <= self.most)
+        first = np.zeros_like(kept.first) if opens else states.number(frame, spot, kept.first)
+        last = np.full_like(kept.end, states.count - 1)
+        return kept._replace(first=first, end=last if step is None else states.number(frame, step.to, kept.end))
 
 
 class WideWays:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nest.cost.scale import scale_of
 from nest.cost.schedules import Schedule, least_by_wait
 from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.pipeline import Pipeline, simulate
@@ -60,8 +61,9 @@ def best_simulated(problem: Problem, plans: Iterable[Plan]) -> Best | None:
 
 def _legal(problem: Problem, plans: Iterable[Plan]) -> Iterable[tuple[Plan, Pipeline, int]]:
     """Yield the legal plans with their pipelines and their synchronisation."""
+    scale = scale_of(problem)
     for plan in plans:
-        evaluation = evaluate(problem, plan)
+        evaluation = evaluate(problem, plan, scale)
         if evaluation.legal:
             yield plan, pipeline_of(problem, plan, evaluation), sync_of(problem, evaluation)
 

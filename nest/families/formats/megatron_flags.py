@@ -109,6 +109,10 @@ def _grouped(words: list[str]) -> Iterator[tuple[str, list[str]]]:
                 yield name, values
             name, _, value = word.partition("=")
             values = [value] if value else []
+        elif word.endswith(".py"):  # what is started: flags before it are the launcher's
+            if name:
+                yield name, values
+            name, values = "", []
         elif name:
             values = [*values, word]
     if name:

@@ -49,7 +49,7 @@ def settings_of(keys: Keys) -> dict[str, Stated]:
     if chunks > 1:
         found["virtual"] = chunks
     tensor = numbers.get("tensor", 1)
-    if is_given(keys, "--sequence-parallel") and tensor > 1:
+    if is_given(keys, "--sequence-parallel"):
         found["sequence_parallel"] = True
     if "--num-experts" in keys and ("--expert-tensor-parallel-size" in keys or tensor > 1):
         found["expert_tensor"] = keys.whole("--expert-tensor-parallel-size") or tensor

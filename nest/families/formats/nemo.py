@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nest.families.attention import Attention
-from nest.families.description import Description
+from nest.families.description import Description, Stated, number
 from nest.families.ends import Embedding, Head, norm_block
 from nest.families.feeds import Mlp
 from nest.families.formats.megatron import megatron_decoder
@@ -25,6 +25,12 @@ SETTINGS = {
     "microbatch": "micro_batch_size",
     "global_batch": "global_batch_size",
 }
+
+ZERO = {"mcore_distributed_optim": 1, "distributed_fused_adam": 2}
+"""What optimizers spread over the replicas; Apex's second one is the algorithm of ZeRO-2."""
+
+PRECISIONS = {"bf16": "bf16", "16": "fp16", "fp16": "fp16", "32": "fp32"}
+"""Data types of products, by what ``trainer.precision`` begins with."""
 
 VALUES = {
     "--num-layers": "num_layers",
@@ -59,12 +65,45 @@ def read_nemo(table: Mapping[str, object], vocabulary: int | None) -> Descriptio
     if "encoder" in model:
         return _t5(model, settings, vocabulary)
     flags = Keys(_flags(model), reader="NeMo", notes=top.notes)
-    decoder = megatron_decoder(flags, vocabulary, settings.get("tensor", 1))
+    decoder = megatron_decoder(flags, vocabulary, number(settings, "tensor"))
     notes = _odd(settings, len(decoder.layers))
     return Description("NeMo settings", decoder.architecture("", "megatron").with_notes(*top.notes, *notes), settings)
 
 
-def _settings(top: Keys, model: Keys) -> dict[str, int]:
+def _settings(top: Keys, model: Keys) -> dict[str, Stated]:
+    numbers = _numbers(top, model)
+    said: dict[str, Stated] = {**numbers, **_kept(model), **_types(top, model)}
+    if model.flag("sequence_parallel", False):
+        said["sequence_parallel"] = True
+    if model.flag("use_flash_attention", False):
+        said["flash"] = True
+    optimizer = (model.nested("optim") or Keys({})).text("name")
+    if optimizer in ZERO:
+        said["zero"] = ZERO[optimizer]
+    return said
+
+
+def _kept(model: Keys) -> dict[str, Stated]:
+    """Return what layers compute again, and how many of each stage do."""
+    kind = model.text("activations_checkpoint_granularity")
+    if kind not in ("selective", "full"):
+        return {}
+    count = model.whole("activations_checkpoint_num_layers", least=0)
+    if kind == "full" and count is not None and model.text("activations_checkpoint_method") == "block":
+        chunks = model.whole("virtual_pipeline_model_parallel_size") or 1
+        return {"recompute": kind, "recompute_layers": count * chunks}
+    return {"recompute": kind}
+
+
+def _types(top: Keys, model: Keys) -> dict[str, Stated]:
+    """Return the data type of products."""
+    precision = str((top.nested("trainer") or Keys({})).table.get("precision", "")).partition("-")[0]
+    if model.flag("fp8", False):
+        return {"dtype": "fp8"}
+    return {"dtype": PRECISIONS[precision]} if precision in PRECISIONS else {}
+
+
+def _numbers(top: Keys, model: Keys) -> dict[str, int]:
     found = {name: model.whole(key) for name, key in SETTINGS.items()}
     found["sequence"] = model.whole("encoder_seq_length", "seq_length")
     found["target_sequence"] = model.whole("seq_length_dec")
@@ -81,12 +120,13 @@ def _settings(top: Keys, model: Keys) -> dict[str, int]:
     return settings
 
 
-def _odd(settings: Mapping[str, int], layers: int) -> list[str]:
-    chunks = settings.get("pipeline", 1) * settings.get("virtual", 1)
+def _odd(settings: Mapping[str, Stated], layers: int) -> list[str]:
+    chunks = number(settings, "pipeline") * number(settings, "virtual")
     notes = [f"{layers} layers do not divide over {chunks} chunks"] if layers % chunks else []
-    step = settings.get("data", 1) * settings.get("microbatch", 1)
-    if settings.get("global_batch", step) % step:
-        notes.append(f"a batch of {settings['global_batch']} does not divide over {step}")
+    step = number(settings, "data") * number(settings, "microbatch")
+    batch = number(settings, "global_batch", step)
+    if batch % step:
+        notes.append(f"a batch of {batch} does not divide over {step}")
     return notes
 
 
@@ -107,14 +147,14 @@ def _flags(model: Keys) -> dict[str, object]:
     return flags | {flag: True for flag, given in switches.items() if given}
 
 
-def _t5(model: Keys, settings: Mapping[str, int], vocabulary: int | None) -> Description:
+def _t5(model: Keys, settings: Mapping[str, Stated], vocabulary: int | None) -> Description:
     """Return a T5 of Megatron: learned positions, biases, LayerNorm; both stacks share table and positions."""
     encoder, decoder = model.nested("encoder"), model.nested("decoder")
     if encoder is None or decoder is None:
         raise model.missing("decoder" if encoder else "encoder")
     tokenizer = model.nested("tokenizer") or Keys({})
     count = chosen(model, "vocab_size", vocabulary, (tokenizer.text("type"),))
-    multiple = (model.whole("make_vocab_size_divisible_by") or 128) * settings.get("tensor", 1)
+    multiple = (model.whole("make_vocab_size_divisible_by") or 128) * number(settings, "tensor")
     rows, width = padded(count, multiple), encoder.size("hidden_size")
     norm = RMS if "rms" in encoder.text("normalization").lower() else LAYER
     learned = encoder.text("position_embedding_type", "learned_absolute") == "learned_absolute"
@@ -133,7 +173,7 @@ def _t5(model: Keys, settings: Mapping[str, int], vocabulary: int | None) -> Des
         _layers(decoder, width, causal=True),
         (Head(rows, width, tied=True, bias=True, norm=norm).block(),),
     )
-    built = encoder_decoder("", "megatron_t5", first, second, sequence=settings.get("sequence", 0))
+    built = encoder_decoder("", "megatron_t5", first, second, sequence=number(settings, "sequence", 0))
     return Description("NeMo settings", built.with_notes(*model.notes), settings)
 
 

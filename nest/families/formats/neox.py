@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nest.families.attention import Attention
 from nest.families.decoder import Decoder
-from nest.families.description import Description
+from nest.families.description import Description, Stated
 from nest.families.feeds import Mlp
 from nest.families.keys import MOST_LAYERS, Keys
 from nest.families.layers import Layer, Order
@@ -23,6 +23,9 @@ SETTINGS = {
     "sequence": "seq_length",
 }
 
+TYPES = {"fp16": "fp16", "bf16": "bf16"}
+"""Tables that switch a data type on."""
+
 
 def read_neox(table: Mapping[str, object], vocabulary: int | None) -> Description:
     """Return what a file of GPT-NeoX says; hyphens in its keys stand for underscores.
@@ -33,9 +36,24 @@ def read_neox(table: Mapping[str, object], vocabulary: int | None) -> Descriptio
         If a key is missing or wrong, or nothing says the vocabulary.
     """
     keys = Keys({name.replace("-", "_"): value for name, value in table.items()}, reader=READER)
-    settings = {name: value for name, key in SETTINGS.items() if (value := keys.whole(key)) is not None}
-    model = _decoder(keys, vocabulary, settings.get("tensor", 1)).architecture("", "gpt_neox")
-    return Description("GPT-NeoX settings", model.with_notes(*keys.notes), settings)
+    numbers = {name: value for name, key in SETTINGS.items() if (value := keys.whole(key)) is not None}
+    model = _decoder(keys, vocabulary, numbers.get("tensor", 1)).architecture("", "gpt_neox")
+    return Description("GPT-NeoX settings", model.with_notes(*keys.notes), numbers | _training(keys))
+
+
+def _training(keys: Keys) -> dict[str, Stated]:
+    """Return what layers compute again, what is spread, and the data type of products."""
+    found: dict[str, Stated] = {}
+    if keys.flag("checkpoint_activations", False):
+        found["recompute"] = "full"
+    spread = keys.nested("zero_optimization")
+    if spread is not None:
+        found["zero"] = spread.whole("stage", least=0, most=3) or 0
+    for name, key in TYPES.items():
+        table = keys.nested(key)
+        if table is not None and table.flag("enabled", False):
+            found["dtype"] = name
+    return found
 
 
 def _decoder(keys: Keys, vocabulary: int | None, tensor: int) -> Decoder:
