@@ -162,7 +162,7 @@ class _Request:
         return self._coupled()
 
     def along_one_order(self) -> _Answer:
-        """Ask the dynamic program for plans along one order of the layers; it does not see what ties stages together."""
+        """Ask the dynamic program, which does not see what ties stages together, along one order of the layers."""
         found = along_one_order(self.tables, self.end, self.report, self.better_than)
         if self.kinds and found.plan and not evaluate(self.problem, found.plan, self.tables.scale).legal:
             what = f"the best plan along one order of the layers breaks {self.kinds}, which nobody searches along one"
