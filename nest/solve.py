@@ -162,8 +162,11 @@ class _Request:
         return self._coupled()
 
     def along_one_order(self) -> _Answer:
-        """Ask the dynamic program for plans along one order of the layers."""
+        """Ask the dynamic program, which does not see what ties stages together, along one order of the layers."""
         found = along_one_order(self.tables, self.end, self.report, self.better_than)
+        if self.kinds and found.plan and not evaluate(self.problem, found.plan, self.tables.scale).legal:
+            what = f"the best plan along one order of the layers breaks {self.kinds}, which nobody searches along one"
+            raise OutOfScope("constraints", what, "take cuts 'all', or leave that out")
         return _Answer(found, "dp", "the dynamic program covers one order of the layers")
 
     def _coupled(self) -> _Answer:

@@ -19,9 +19,9 @@ from nest.certificate import check as claimed
 from nest.cli import run as run_cli
 from nest.cli.exits import ExitCode
 from nest.cluster import Cluster, Level
-from nest.constraints import MaxStages, ReservedDevices, Together
-from nest.errors import InvalidProblem, LimitReached
-from nest.evaluate import evaluate
+from nest.constraints import Budget, LevelTraffic, MaxStages, ReservedDevices, Together
+from nest.errors import InvalidProblem, LimitReached, OutOfScope
+from nest.evaluate import crossing, evaluate
 from nest.files import read_problem, write_problem
 from nest.graph import Edge, Layer, LayerGraph
 from nest.plan import Plan, Stage
@@ -208,6 +208,19 @@ def test_too_many_downsets() -> None:
     for ask in (solve, lambda problem: claimed(problem, HARD_LIMIT)):
         with pytest.raises(LimitReached, match="its 8193 downsets make more than 1048576 stages"):
             ask(replace(problem, graphs={Variant(1): fewer}))
+
+
+def test_one_order_beside_what_ties_stages_together() -> None:
+    """The best plan along one order counts where it keeps a budget, and is refused, not answered, where it does not."""
+    free = solve(towers(), cuts="order")
+    assert free.plan is not None
+    sent = crossing(towers(), free.plan)[0]
+    assert sent > 0
+    kept = towers().with_constraints(LevelTraffic(0, sent))
+    assert solve(kept, cuts="order").objective_ticks == free.objective_ticks
+    for broken in (LevelTraffic(0, sent - 1), Budget(1e-9, rate_per_device_s=1)):
+        with pytest.raises(OutOfScope, match=f"along one order of the layers breaks {broken.kind}.*take cuts 'all'"):
+            solve(towers().with_constraints(broken), cuts="order")
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
