@@ -1,11 +1,11 @@
-"""Time the optimality checker on the runs of `instances/` under preset `default`.
+"""Time the optimality checker on the runs of `instances/` under preset `default` or `simulated`.
 
-    python benchmarks/certificates.py [--only TEXT] [--json FILE]
+    python benchmarks/certificates.py [--only TEXT] [--preset NAME] [--json FILE]
 
 Each claim begins above the optimum of the index, so far that it is refuted. Then the plan that does takes its place,
 until a claim is proven: nothing is solved. What is timed is the last claim, proven, and one tick more, refuted. Left
 out are runs without an optimum in the index, and those in which it is to be chosen what links are: a claim is about
-given links.
+given links. Under `simulated` runs on several classes of devices are left out, too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from measure import console, machine, table, write_json
 from nest.certificate import Verdict, check
 from nest.cost.scale import scale_of
 from nest.evaluate import evaluate
+from nest.presets import DEFAULT, SIMULATED
 from nest.problem import Problem
 from nest.runs import problem_of, read_run
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 KIB_PER_MIB = 1024
+PRESETS = {each.name: each for each in (DEFAULT, SIMULATED)}
 RAISED = 50
 
 
@@ -64,9 +66,11 @@ def main() -> None:
     index: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
     entries = [each for each in index if each["optimum"].get("default") and arguments.only in each["file"]]
     problems = [(each, problem_of(read_run(INSTANCES / each["file"])).problem) for each in entries]
-    proofs = [measure(each, problem) for each, problem in problems if not problem.cluster.menus]
+    preset = PRESETS[arguments.preset]
+    alike = [pair for pair in problems if preset is DEFAULT or not pair[1].cluster.classes]
+    proofs = [measure(each, one.with_preset(preset)) for each, one in alike if not one.cluster.menus]
     head = machine()
-    shown = table(f"{head}: proofs under preset default", COLUMNS)
+    shown = table(f"{head}: proofs under preset {arguments.preset}", COLUMNS)
     for each in proofs:
         shown.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in asdict(each).values()))
     console().print(shown)
@@ -81,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="runs whose file name has this in it")
+    parser.add_argument("--preset", choices=PRESETS, default="default", help="how plans are priced")
     parser.add_argument("--json", type=Path, help="write all figures there")
     return parser
 

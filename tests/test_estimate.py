@@ -96,6 +96,13 @@ def test_what_is_computed_again_is_not_kept(asked: tuple[str, ...]) -> None:
     assert found[0]["iteration_s"] <= found[1]["iteration_s"] <= found[2]["iteration_s"]
 
 
+@pytest.mark.parametrize(("stages", "said"), [("1", False), ("2", True)])
+def test_what_is_gathered_in_a_pipeline_is_said(stages: str, said: bool) -> None:
+    """Type 3 may need more memory than type 2 in a pipeline, and why is in the notes."""
+    notes = document(estimate_command, *WIDE, "--cluster", "dgx-h100:64", "--zero", "3", "--pipeline", stages)["notes"]
+    assert any("ZeRO-3 gathers stay whole" in note for note in notes) == said
+
+
 def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:
     """Widths and sizes of the file are taken from it; what is typed goes first."""
     path = tmp_path / "run.sh"

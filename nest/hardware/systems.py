@@ -242,6 +242,7 @@ PODS = (
 
 SYSTEM_ALIASES = {
     "dgx-1": "dgx-1v",
+    "dgx-v100": "dgx-1v",
     "dgx-a100-80gb": "dgx-a100",
     "a100": "dgx-a100",
     "h100": "dgx-h100",

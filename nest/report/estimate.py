@@ -69,8 +69,13 @@ class Estimated:
 
     @property
     def _unmade(self) -> tuple[str, ...]:
-        """What the schedule asks for that the plan does not keep, and how its layers that recompute are counted."""
+        """What the plan does not keep of what the schedule asks for, and what counts otherwise than expected."""
         layout, notes = self.layout, self.estimate.notes
+        if layout.zero == 3 and layout.stages > 1:
+            notes = (
+                *notes,
+                "in a pipeline, weights that ZeRO-3 gathers stay whole for the iteration, and gradients too",
+            )
         if layout.virtual > 1 and layout.recomputed:
             return (*notes, "the layers that recompute are the first of each stage, where Megatron-LM counts by chunk")
         return notes
