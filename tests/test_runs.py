@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nest.files import apply_settings, read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
-from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
+from nest.runs import Given, Posed, Run, is_run, problem_of, read_run, untrimmed
 from nest.runs import pose as posing
 from nest.runs.run_document import run_document
 from nest.solve import solve
@@ -25,8 +26,12 @@ from nest.tables.family import Family
 
 GPT = Hyperparameters("gpt", 8, 1024, 16, vocab=51200, seq=2048)
 LLAMA = Hyperparameters("llama", 8, 4096, 32, 8, ffn=14336, vocab=32000, seq=2048)
+WIDE = Hyperparameters("llama", 4, 16384, 128, 8, ffn=53248, vocab=32000, seq=2048)
 MOE = replace(LLAMA, family="moe", experts=8)
 T5 = Hyperparameters("t5", 4, 1024, 16, seq=512)
+
+ROUNDED = 3e-9
+"""How far apart objectives may be that are rounded to different ticks."""
 
 LLAVA = """
 {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064, "hidden_size": 1024,
@@ -58,23 +63,70 @@ def left_out(posed: Posed) -> str:
 
 
 def test_widths_are_those_that_divide() -> None:
-    """Tensor parallel up to the node, context parallel as far as tokens reach, no experts, parts of the batch."""
+    """Tensor and context parallel as far as there are devices, no experts, parts of the batch."""
     posed = problem_of(run_of(GPT))
-    assert widths(posed, "tensor") == [1, 2, 4, 8]
-    assert widths(posed, "context") == [1, 2]
+    assert posed.all_tried
+    assert widths(posed, "tensor") == [1, 2, 4, 8, 16]
+    assert widths(posed, "context") == [1, 2, 4, 8, 16]
     assert widths(posed, "expert") == [1]
     assert widths(posed, "microbatch") == [1, 2, 4, 8, 16, 32]
     assert not any(variant.sequence and variant.tensor == 1 for variant in posed.problem.graphs)
     assert any(variant.sequence for variant in posed.problem.graphs)
-    for part in ("tensor widths above 8", "context widths above 2", "recompute selective: fused attention"):
+    for part in ("schedule interleaved", "width of single stages", "inside stages", "selective: fused attention"):
         assert part in left_out(posed)
+
+
+def test_on_many_devices_few_tokens_are_left_out_and_said() -> None:
+    """Widths that leave a device fewer than 1,024 tokens are not tried there; all of them can be named."""
+    run = run_of(GPT, "dgx-h100:128")
+    posed = problem_of(run)
+    assert not posed.all_tried
+    assert (widths(posed, "context"), widths(posed, "tensor")) == ([1, 2], [1, 2, 4, 8, 16])
+    assert "context widths above 2: a device would have fewer than 1024 tokens" in left_out(posed)
+    every = untrimmed(run)
+    assert every == {"context": [2**power for power in range(8)], "microbatch": [2**power for power in range(6)]}
+    assert untrimmed(replace(run, choices=Choices(context=frozenset({2}), microbatch=frozenset({1})))) == {}
+
+
+@pytest.mark.parametrize("bandwidths", [(100.0, 99.0), (100.0, 51.0), (100.0, 49.0, 20.0), (400.0, 100.0, 10.0, 1.0)])
+def test_less_bandwidth_inside_is_no_better(bandwidths: tuple[float, ...]) -> None:
+    """Which widths are tried does not depend on how fast levels are, so that the optimum only grows."""
+    found = []
+    for inner in bandwidths:
+        hardware = cluster_named("dgx-h100:16")
+        first, *others = hardware.cluster.levels
+        levels = (replace(first, bandwidth_bytes_per_s=inner * 1e9), *others)
+        slower = replace(hardware, cluster=replace(hardware.cluster, levels=levels))
+        run = replace(run_of(WIDE, global_batch=1), hardware=slower)
+        found.append(solve(problem_of(run).problem).objective_s or 0.0)
+    assert all(before <= after * (1 + ROUNDED) for before, after in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "batch", "choices"),
+    [
+        ("dgx-h100:16", 1, Choices()),
+        ("dgx-h100:32", 2, Choices()),
+        ("dgx-h100:16", 2, Choices(zero=frozenset({0}), stages=frozenset({1}))),
+    ],
+)
+def test_no_named_width_beats_the_free_choice(cluster: str, batch: int, choices: Choices) -> None:
+    """Tensor parallel beyond the node is tried without being named, also where nothing else is faster or fits."""
+    free, near, far = (
+        solve(problem_of(run_of(WIDE, cluster, global_batch=batch, choices=replace(choices, tensor=tensor))).problem)
+        for tensor in (None, frozenset({1, 2, 4, 8}), frozenset({16}))
+    )
+    assert free.objective_s is not None
+    assert far.objective_s is not None
+    assert free.objective_s <= far.objective_s * (1 + ROUNDED)
+    assert near.objective_s is None or free.objective_s < near.objective_s
 
 
 def test_what_does_not_divide_is_left_out_with_its_reason() -> None:
     """12 heads have no tensor width 8, and 24 sequences no microbatch of 16."""
     posed = problem_of(run_of(replace(GPT, hidden=768, heads=12), global_batch=24))
     assert widths(posed, "tensor") == [1, 2, 4]
-    assert "tensor 8: it does not divide the 12 heads" in left_out(posed)
+    assert "tensor 8, 16: it does not divide the 12 heads" in left_out(posed)
     assert widths(posed, "microbatch") == [1, 2, 4, 8]
 
 

@@ -15,6 +15,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.show import show_command
 from nest.cli.solve import solve_command
 from nest.errors import InvalidProblem
+from nest.runs import variants
 
 GPT = ("--family", "gpt", "--layers", "8", "--hidden", "1024", "--heads", "16", "--vocab", "51200", "--seq", "2048")
 ASKED = (*GPT, "--cluster", "dgx-h100:16", "--global-batch", "32")
@@ -108,10 +109,27 @@ def test_a_plan_without_a_problem_file() -> None:
     code, text = run(*ASKED)
     assert code == ExitCode.OK
     assert "optimal: proven" in text
-    assert "Not tried  tensor widths above 8" in text
+    assert "Not tried  recompute selective" in text
     found = document(*ASKED)
+    assert found["all_tried"]
     assert found["status"] == "optimal"
     assert any("fused attention" in each for each in found["left_out"])
+
+
+def test_a_proof_about_fewer_widths_says_so() -> None:
+    """24 sequences have microbatches of 3, 6, 12 that are not tried unless they are named."""
+    asked = (*GPT, "--cluster", "dgx-h100:8", "--global-batch", "24")
+    assert "no plan of those tried is faster" in run(*asked)[1]
+    assert not document(*asked)["all_tried"]
+    assert document(*asked, "--set", "microbatch=1,2,3,4,6,8,12,24")["all_tried"]
+
+
+def test_before_it_is_infeasible_all_widths_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that needs a context width which is usually left out is found."""
+    monkeypatch.setattr(variants, "FEW_DEVICES", 1)
+    asked = (*ASKED, "--tensor", "1", "--microbatch", "32", "--recompute", "none", "--pipeline", "1", "--reserve", "70")
+    assert document(*asked, "--set", "context=1,2")["status"] == "infeasible"
+    assert document(*asked)["plan"]["context"] > 2
 
 
 def test_what_is_typed_settles_the_choice() -> None:

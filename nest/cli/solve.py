@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nest.problem import Problem
     from nest.report.shown import Shown
     from nest.result import Result
-    from nest.runs import Posed
+    from nest.runs import Posed, Run
     from nest.solve import Backend, Cuts
 
 BACKENDS = ("auto", "dp", "cpsat", "pyomo")
@@ -104,6 +104,13 @@ def solve_command(
     parts: tuple[Problem, ...] = ()
     if target is None:
         result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
+        if result.status.value == "infeasible" and posed is not None and not posed.all_tried:
+            settings = (*settings, *_untrimmed(posed.run))
+            problem, posed = _asked(problem_path, preset, settings, options)
+            origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
+            if write_problem is not None:
+                _write_problem(problem, write_problem)
+            result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
     else:
         problem, found_for = solved_for(problem, posed, target, time_limit, quiet=as_json)
         result, parts = found_for.result, found_for.parts
@@ -112,6 +119,13 @@ def solve_command(
     run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
     asked = shown(run, found, details=details)
     return _print(problem, posed, result, certificate, asked, as_json=as_json)
+
+
+def _untrimmed(run: Run) -> tuple[str, ...]:
+    """Return the settings by which a run tries all widths: before it is called infeasible."""
+    from nest.runs import untrimmed
+
+    return tuple(f"{name}={','.join(map(str, values))}" for name, values in untrimmed(run).items())
 
 
 def _preset(preset: str | None, objective: str | None) -> str | None:
@@ -167,12 +181,15 @@ def _print(
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
         document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
-        aside = {} if posed is None else {"source": posed.run.source, "left_out": left_out}
+        aside = (
+            {} if posed is None else {"source": posed.run.source, "left_out": left_out, "all_tried": posed.all_tried}
+        )
         print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
-        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked))
+        tried = posed is None or posed.all_tried
+        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked, all_tried=tried))
         if gap is not None:
             click.echo(f"{'Pairs':<11}{gap.text}")
         if posed is not None and posed.run.source:

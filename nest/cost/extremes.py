@@ -25,6 +25,9 @@ from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
 
 Value = TypeVar("Value")
 
+SURE = 1 - 1e-9
+"""What times are multiplied with that floating-point numbers may have made too long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
@@ -44,11 +47,17 @@ class Extremes:
     exponent: int
 
 
-def extremes_of(problem: Problem) -> list[Extremes]:
-    """Return the extremes of all variants that the model has."""
+def extremes_of(problem: Problem, *, closer: bool = False) -> list[Extremes]:
+    """Return the extremes of all variants that the model has.
+
+    Parameters
+    ----------
+    closer
+        Whether to count what the collectives of layers take at least, which is slower and may leave coarser ticks.
+    """
     if problem.preset.collectives == "groups":
         reach = _Reach(problem)
-        return [_of_groups(problem, variant, reach) for variant in problem.graphs]
+        return [_of_groups(problem, variant, reach, closer=closer) for variant in problem.graphs]
     return [_of_levels(problem, graph) for graph in problem.graphs.values()]
 
 
@@ -67,6 +76,12 @@ class _Reach:
     def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
         """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
         return max([each.longest_s(kind, count, size, within) for each in self._slow])
+
+    def shortest_s(self, variant: Variant, each: Collective) -> float:
+        """Return a time that a collective of a layer takes at least, of a variant that nests with the network."""
+        step, count = axis_group(variant, each.axis)
+        places = step * np.arange(count, dtype=np.int64)
+        return min(fast.exposed_s(each, fast.spread(places)) for fast in self._fast) * SURE
 
     def exchanges_s(self, weights: tuple[Number, Number], *, each_microbatch: bool) -> float:
         """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
@@ -121,7 +136,7 @@ def _extreme(cluster: Cluster, *, slow: bool) -> Cluster:
     return replace(cluster, levels=tuple(level.extreme(slow=slow) for level in cluster.levels), technologies=())
 
 
-def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
+def _of_groups(problem: Problem, variant: Variant, reach: _Reach, *, closer: bool) -> Extremes:
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
     graph = slowest(problem.graphs[variant])
     layers, alike = graph.layers, _Alike(graph.layers)
@@ -145,6 +160,9 @@ def _of_groups(problem: Problem, variant: Variant, reach: _Reach) -> Extremes:
     tied = sum(layer.tied_bytes for layer in layers)
     sync += reach.longest_s("all-reduce", 2, float(tied) * copies.summed)
     least = reach.least_crossing_s(variant, float(smallest))
+    if closer and nested and variant.width <= problem.cluster.devices:
+        shortest = alike.each(lambda layer: sum(reach.shortest_s(variant, each) for each in layer.collectives))
+        times = times + np.array(shortest)
     return Extremes(load, sharding, sync, _exponent_of_groups(alike, times, least, hides=training.hides_gradients))
 
 

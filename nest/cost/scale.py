@@ -58,11 +58,14 @@ def scale_of(problem: Problem) -> Scale:
     microbatches = max(problem.microbatches(variant) for variant in problem.graphs)
     rounds = microbatches + max(len(graph) for graph in problem.graphs.values()) - 1
     needed = max(each.exponent for each in ranges)
+    most = LONGEST if problem.preset.collectives == "groups" else EXACT_LIMIT
+    coarsest = min(finest_exponent(load, most), finest_exponent(sync, LONGEST))
+    if needed > coarsest:
+        needed = max(each.exponent for each in extremes_of(problem, closer=True))
     sharded = (load + max(each.sharding_s for each in ranges)) * rounds + sync
     finest = min(finest_exponent(load * rounds + sync, EXACT_LIMIT), finest_exponent(sharded, HARD_LIMIT))
     exponent = max(finest, needed)
-    most = LONGEST if problem.preset.collectives == "groups" else EXACT_LIMIT
-    if min(finest_exponent(load, most), finest_exponent(sync, LONGEST)) < exponent:
+    if coarsest < exponent:
         raise InvalidProblem(
             "times",
             f"one stage may take {load:.3g} s, or {sync:.3g} s to synchronise, yet layers are so short that they ask "

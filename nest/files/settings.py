@@ -54,9 +54,12 @@ def apply_settings(problem: Problem, settings: Sequence[str]) -> Problem:
 OWN = ("stage_tensor", "shard_inside")
 """Choices that let each stage be of figures of its own."""
 
+NAMED = ("context", "microbatch")
+"""Choices of which a run tries the usual values, unless others are named."""
+
 
 def with_own(choices: Choices, settings: Sequence[str]) -> Choices:
-    """Return choices with what settings let each stage have of its own, so that a run has the figures for it.
+    """Return choices with what settings name or let each stage have of its own, so that a run has the figures for it.
 
     Raises
     ------
@@ -64,6 +67,8 @@ def with_own(choices: Choices, settings: Sequence[str]) -> Choices:
         As `apply_settings`, if a setting is none.
     """
     changes: dict[str, Any] = dict(map(_change, settings))
+    named = {name: changes[name] for name in NAMED if name in changes and getattr(choices, name) is None}
+    choices = replace(choices, **named)
     if all(changes.get(name) is None for name in OWN):
         return choices
     names = (*OWN, "splits_batch") if changes.get("shard_inside") is not None else OWN

@@ -60,11 +60,18 @@ def solution_text(
     explanation: Explanation | None = None,
     *,
     shown: Shown = NOTHING_ELSE,
+    all_tried: bool = True,
 ) -> str:
-    """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none."""
+    """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none.
+
+    Parameters
+    ----------
+    all_tried
+        Whether no variant was left out that is in the space.
+    """
     summary = Summary()
     summary.add("Problem", title(problem))
-    summary.add("Status", _status(result), _STYLES.get(result.status, "red"))
+    summary.add("Status", _status(result, all_tried=all_tried), _STYLES.get(result.status, "red"))
     parts = plan_parts(PricedPlan.judged(problem, result.plan, shown.work), summary, shown)
     summary.add("Bound", _bound(result))
     explain_into(summary, explanation)
@@ -128,10 +135,10 @@ def title(problem: Problem) -> str:
     return f"{problem.name} on {counted(problem.cluster.devices, 'device')}, preset {problem.preset.name}"
 
 
-def _status(result: Result) -> str:
+def _status(result: Result, *, all_tried: bool) -> str:
     why = f": {result.reason}" if result.reason else ""
     if result.status is Status.OPTIMAL:
-        return "optimal: proven, no plan of the space is faster"
+        return f"optimal: proven, no plan of {'the space' if all_tried else 'those tried'} is faster"
     if result.status is Status.FEASIBLE:
         return f"feasible, not proven optimal{why}"
     if result.status is Status.INFEASIBLE:

@@ -12,7 +12,7 @@ from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
-from nest.runs.variants import LeftOut, check_widths
+from nest.runs.variants import LeftOut, check_widths, untrimmed
 
 __all__ = [
     "Estimate",
@@ -31,4 +31,5 @@ __all__ = [
     "problem_of",
     "read_run",
     "read_self_contained",
+    "untrimmed",
 ]

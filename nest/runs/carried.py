@@ -139,7 +139,7 @@ def changed(problem: Problem, preset: str | None, settings: Sequence[str], sourc
 def posed_from(path: Path, settings: Sequence[str] = ()) -> Posed | None:
     """Pose the problem of a run file, or return None if the file is none; raises `InvalidProblem`, naming the file.
 
-    Where settings let each stage have figures of its own, the problem has them; nothing else of them is applied.
+    Where settings name widths or let each stage have figures of its own, the problem has them; nothing else is applied.
     """
     return _posed(read_run(path), settings, str(path)) if is_run(path) else None
 

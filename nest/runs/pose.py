@@ -17,6 +17,9 @@ from nest.runs.run import Run
 from nest.runs.training import stepping, training_of
 from nest.runs.variants import LeftOut, Widths
 
+LISTED = 4
+"""Of many groups that are left out for the same reason so many are named."""
+
 
 @dataclass(frozen=True)
 class Posed:
@@ -33,6 +36,11 @@ class Posed:
     run: Run
     problem: Problem
     left_out: tuple[LeftOut, ...]
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether no variant is left out that is in the space."""
+        return not any(each.possible for each in self.left_out)
 
 
 def problem_of(run: Run) -> Posed:
@@ -70,8 +78,9 @@ class _Maker:
         if run.profile is not None:
             run.profile.require_used(run.setting(variant) for variant in graphs)
         name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
-        left = (*self.widths.left_out, *self._left, *self._microbatches())
-        return Posed(run, self._problem(name, graphs), left)
+        problem = self._problem(name, graphs)
+        left = (*self.widths.left_out, *self._left, *self._microbatches(), *_not_asked_for(problem))
+        return Posed(run, problem, left)
 
     def _problem(self, name: str, graphs: dict[Variant, LayerGraph]) -> Problem:
         run = self.run
@@ -90,8 +99,10 @@ class _Maker:
         apart = {shape: pair for shape in shapes if (pair := probe.unnested(shape)) is not None}
         if len(apart) == len(shapes):
             return shapes
-        for unit, size in sorted(set(apart.values())):
-            self._left.append(LeftOut(f"groups of {unit} devices", f"they do not nest with the network's of {size}"))
+        for size in sorted({size for _, size in apart.values()}):
+            units = sorted({unit for unit, other in apart.values() if other == size})
+            listed = ", ".join(map(str, units[:LISTED])) + (", ..." if len(units) > LISTED else "")
+            self._left.append(LeftOut(f"groups of {listed} devices", f"they do not nest with the network's of {size}"))
         return [shape for shape in shapes if shape not in apart]
 
     def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
@@ -135,3 +146,18 @@ class _Maker:
         run = self.run
         setting, known = of_whole_tensors(run.setting(variant)), self._known.setdefault(device.name, {})
         return self.chain.flattened(layer_costs(run.model, device, setting, run.profile, known))
+
+
+def _not_asked_for(problem: Problem) -> Iterator[LeftOut]:
+    """Yield the choices that are off unless they are asked for, as far as the problem could have them."""
+    choices, branches = problem.choices, any(each.unordered_pair is not None for each in problem.graphs.values())
+    if problem.cluster.classes or branches or "1f1b" not in choices.schedules:
+        return
+    if "interleaved" not in choices.schedules and not choices.uneven:
+        yield LeftOut("schedule interleaved", "--set schedules=1f1b,interleaved tries it")
+    if "interleaved" in choices.schedules:
+        return
+    if choices.stage_tensor is None:
+        yield LeftOut("tensor width of single stages", "--set stage_tensor=1,2,4,8 tries it")
+    if choices.shard_inside is None:
+        yield LeftOut("sharding inside stages", "--set shard_inside=1,2 tries it")

@@ -16,18 +16,27 @@ from nest.runs.chain import check_own_weights, trained_stacks
 from nest.runs.run import Run
 
 LEAST_TOKENS = 1024
-"""Tokens of a sequence that a device keeps under context parallel, unless a smaller part is asked for by name."""
+"""Tokens of a sequence that a device keeps under context parallel on many devices, unless fewer are asked for."""
 
-NEAR = 0.5
-"""Tensor parallel reaches as far as the network has at least this part of the innermost level's bandwidth."""
+FEW_DEVICES = 64
+"""On as many devices all context widths are tried: the variants are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Variants that are not in the problem: which, and why."""
+    """Variants that are not in the problem: which, and why.
+
+    Attributes
+    ----------
+    what, why
+        In words.
+    possible
+        Whether they are in the space all the same, and were left out to save time: one of them may be faster.
+    """
 
     what: str
     why: str
+    possible: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"
@@ -48,26 +57,29 @@ class Widths:
 
     @cached_property
     def tensor(self) -> tuple[list[int], list[LeftOut]]:
-        """Tensor widths."""
-        cluster = self.run.hardware.cluster
-        fast = NEAR * cluster.levels[0].bandwidth_bytes_per_s
-        sizes = zip(cluster.group_sizes, cluster.path_bandwidths, strict=True)
-        reach = max(min(size, cluster.devices) for size, speed in sizes if speed >= fast)
-        usual = (width for width in range(1, reach + 1) if reach % width == 0 or width.bit_count() == 1)
-        kept, left = self._chosen("tensor", usual, self._uncut)
-        if self.run.choices.tensor is None and reach < cluster.devices:
-            left.append(LeftOut(f"tensor widths above {reach}", "the network is less than half as fast there"))
-        return kept, left
+        """Tensor widths: all that divide what they cut."""
+        devices = self.run.hardware.cluster.devices
+        whole = gcd(*(length for _, length, parts in self._cut if not parts))
+        fitting = [width for width in _divisors(whole, devices) if not self._uncut(width)]
+        return self._chosen("tensor", _with_powers(fitting, min(devices, 2 * fitting[-1])), self._uncut)
 
     @cached_property
     def context(self) -> tuple[list[int], list[LeftOut]]:
-        """Context widths."""
-        most, devices = max(1, self.run.sequence // LEAST_TOKENS), self.run.hardware.cluster.devices
-        kept, left = self._chosen("context", _powers(min(most, devices)), self._unparted)
-        if self.run.choices.context is None and most < devices:
-            why = f"a device would have fewer than {LEAST_TOKENS} tokens of a sequence"
-            left.append(LeftOut(f"context widths above {most}", why))
+        """Context widths: all that divide the tokens, but on many devices only those that leave each some tokens."""
+        devices = self.run.hardware.cluster.devices
+        every, most = self.every_context, max(1, self.run.sequence // LEAST_TOKENS)
+        usual = every if devices <= FEW_DEVICES else [width for width in every if width <= most]
+        kept, left = self._chosen("context", _with_powers(usual, usual[-1]), self._unparted)
+        if self.run.choices.context is None and len(usual) < len(every):
+            why = f"a device would have fewer than {LEAST_TOKENS} tokens of a sequence; --set context=... tries them"
+            left.append(LeftOut(f"context widths above {usual[-1]}", why, possible=True))
         return kept, left
+
+    @cached_property
+    def every_context(self) -> list[int]:
+        """All context widths that the model and the devices allow."""
+        widths = _divisors(gcd(*self._lengths), self.run.hardware.cluster.devices)
+        return [width for width in widths if not self._unparted(width)]
 
     @cached_property
     def expert(self) -> tuple[list[int], list[LeftOut]]:
@@ -83,7 +95,12 @@ class Widths:
         def undivided(size: int) -> str:
             return f"it does not divide the batch of {batch}" if batch % size else ""
 
-        return self._chosen("microbatch", _powers(batch), undivided, ignored=True)
+        kept, left = self._chosen("microbatch", _powers(batch), undivided, ignored=True)
+        if self.run.choices.microbatch is None and batch.bit_count() > 1:
+            left.append(
+                LeftOut("microbatches that are no powers of two", "--set microbatch=... tries them", possible=True)
+            )
+        return kept, left
 
     @cached_property
     def recompute(self) -> tuple[list[Recompute], list[LeftOut]]:
@@ -241,6 +258,17 @@ class Widths:
         return next((length for length in self._lengths if length % width), 0)
 
 
+def untrimmed(run: Run) -> dict[str, list[int]]:
+    """Return all context widths and microbatches that a run could try, of those of which it names none."""
+    choices, batch = run.choices, run.global_batch
+    found = {}
+    if choices.context is None:
+        found["context"] = Widths(run, trained_stacks(run.model)).every_context
+    if choices.microbatch is None:
+        found["microbatch"] = _divisors(batch, batch)
+    return found
+
+
 def check_widths(run: Run, setting: Setting) -> None:
     """Refuse a setting whose widths do not divide what they share, as `problem_of` leaves them out, and shared layers.
 
@@ -258,3 +286,13 @@ def check_widths(run: Run, setting: Setting) -> None:
 def _powers(most: int) -> list[int]:
     """Return the powers of two up to a number."""
     return [2**power for power in range(most.bit_length())]
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of a number up to another; all numbers divide 0."""
+    return [width for width in range(1, (min(number, most) if number else most) + 1) if number % width == 0]
+
+
+def _with_powers(widths: list[int], most: int) -> list[int]:
+    """Return widths, and the powers of two up to a number, of which it is said why they are left out."""
+    return sorted({*widths, *_powers(most)})
