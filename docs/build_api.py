@@ -72,6 +72,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "costing",
         "capture",
         "profile",
+        "layer_profiles",
         "validation",
     ),
     "Using a plan": ("files", "breakdown", "simulate", "pipeline", "report", "export", "execute"),

@@ -39,7 +39,7 @@ ORDER = (
     ("runs",),
     ("validation",),
     ("capture", "execute"),
-    ("profile",),
+    ("layer_profiles", "profile"),
     ("ablate", "export"),
     ("report",),
     ("cli",),

@@ -11,6 +11,7 @@ from nest.cli.captured import show_captured
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option, problem_options
 from nest.cli.output import print_json, screen
+from nest.cli.profiled import show_profiles
 from nest.cli.reading import model_from, problem_from
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ def show_command(
     """Show what was read from a problem, or from a model.
 
     Of a problem that is its model, cluster, training and choices, and how many plans fit on the devices; of a model
-    (a config.json, arguments of Megatron-LM, and others) its layers, and its parameters by component.
+    (a config.json, arguments of Megatron-LM, and others) its layers, and its parameters by component. Layer profiles of
+    other planners and profilers are shown too: what they say of each layer, in seconds and bytes.
     """
     if show_captured(problem_path, as_json=as_json):
+        return ExitCode.OK
+    if show_profiles(problem_path, {"--preset": preset, "--set": settings, "--vocab": vocab}, as_json=as_json):
         return ExitCode.OK
     model = model_from(problem_path, vocab)
     if model is not None:
