@@ -533,7 +533,8 @@ def test_backends_agree(problem_path: Path, backend: str, preset: str, capsys: p
 
 
 def test_backend_out_of_scope(problem_path: Path) -> None:
-    """A solver that does not cover a preset says so, in a line."""
+    """A solver that does not keep a constraint under a preset says so, in a line."""
+    problem_path.write_text(problem_path.read_text() + '\n[[constraints]]\nkind = "distinct_stages"\nmost = 1\n')
     done = nest("solve", problem_path, "--backend", "cpsat", "--preset", "simulated")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
