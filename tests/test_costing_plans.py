@@ -331,3 +331,6 @@ def test_more_chunks_than_layers_are_refused() -> None:
     layout = Layout(8, stages=4, virtual=3)
     with pytest.raises(InvalidProblem, match="virtual: 12 for 8 layers"):
         split_parts(cast("list[LayerCost]", [cost] * 8), layout)
+    layout = Layout(8, stages=2, virtual=2, layers=(5, 0, 2, 1))
+    with pytest.raises(InvalidProblem, match="layers: none for chunk 1; give each chunk a layer"):
+        split_parts(cast("list[LayerCost]", [cost] * 8), layout)

@@ -141,6 +141,7 @@ def test_text_has_a_row_for_each_kind_of_stage() -> None:
         ((*PLAN, "--data", "2"), "are 16 devices, and the cluster has 8"),
         ((*PLAN, "--pipeline", "3"), "are 24 devices, and the cluster has 8: change a width"),
         ((*PLAN, "--recompute-layers", "2"), "--recompute-layers goes with --recompute selective or full"),
+        ((*PLAN, "--zero-groups", "2"), "--zero-groups goes with --zero 1, 2 or 3"),
         ((*PLAN, "--top-k", "2"), "--top-k goes with --family moe"),
         ((*PLAN, "--reserve", "inf"), "--reserve inf: give a number"),
         ((*PLAN, "--reserve", "nan"), "--reserve nan: give a number"),

@@ -93,7 +93,7 @@ def test_memory_worked() -> None:
     found = explained(chain(30, zero=frozenset({0})))
     assert found.conflict == ("zero=none", "memory=30")
     texts = {relaxation.kind: relaxation.text for relaxation in found.relaxations}
-    assert texts["memory"].startswith("give each device 40 bytes")
+    assert texts["memory"] == "give each device 40 bytes of memory (0.01 GiB)"
     assert texts["zero"] == "allow ZeRO-3 (zero=0,3)"
     assert texts["constraint"] == "drop zero=none"
 

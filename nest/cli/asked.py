@@ -247,13 +247,16 @@ class AskedPlan:
         if again is not None and kind == "none":
             raise click.UsageError("--recompute-layers goes with --recompute selective or full")
         again = self._said("recompute_layers", None) if kind != "none" else None
+        zero = self._said("zero", 0)
+        if self.options["zero_groups"] is not None and not zero:
+            raise click.UsageError("--zero-groups goes with --zero 1, 2 or 3")
         return Layout(
             self._needed("global_batch", "global_batch"),
             self._replicas(),
             stages,
             self._said("virtual", 1) if stages > 1 or self.options["virtual"] else 1,
-            zero=self._said("zero", 0),
-            zero_groups=self._said("zero_groups", 1),
+            zero=zero,
+            zero_groups=self._said("zero_groups", 1) if zero else 1,
             layers=self._split(),
             recompute=kind,
             recomputed=() if again is None else (again,) * stages,

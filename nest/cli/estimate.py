@@ -87,6 +87,8 @@ def _usual(text: str, usual: object) -> str:
 def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
     """Estimate time and memory of a plan that you already have.
 
+    Widths that a model file gives are taken from it, unless they are typed.
+
     Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
     """
     from nest.report.estimate import Estimated, estimate_document, estimate_text

@@ -63,7 +63,8 @@ def report_command(
 ) -> int:
     """Draw a plan as one page that needs nothing else: time, memory, pipeline, cluster, sensitivity, proof.
 
-    The page loads nothing from anywhere; --json has the same for programs. Exits with 3 if the plan breaks a rule.
+    The page loads nothing from anywhere; --json has the same for programs. Exits with 3 if the plan breaks a rule, with
+    2 if it is so broken that it has no price.
     """
     from nest.report.page import page_text, report_document
 

@@ -62,7 +62,7 @@ def model_options(command: Any) -> Any:
         "model_path",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="A model file: config.json, arguments of Megatron-LM, and others. Widths that it gives are taken from it.",
+        help="A model file: config.json, arguments of Megatron-LM, and others.",
     )
     return model(family(command))
 

@@ -53,7 +53,8 @@ def simulate_command(
     """Play a plan, pass by pass, with the loads and transfers that the judge finds.
 
     Says how long each stage works and waits, and what an iteration takes beside what formulas say. The problem is the
-    one that PLAN.json carries, or that --problem gives. Exits with 3 if the plan breaks a rule.
+    one that PLAN.json carries, or that --problem gives. Exits with 3 if the plan breaks a rule, with 2 if it is so
+    broken that it has no price.
     """
     check_files(problem_path or first_path, {"--trace": trace})
     found, plan_path = plan_from((first_path, second_path), problem_path, preset, settings)

@@ -75,9 +75,10 @@ def solve_command(
     """Find the best plan and prove it.
 
     PROBLEM is a file in TOML or JSON, of a problem or of a training run. Without it, --model, --cluster, --seq and
-    --global-batch say what is trained; widths that are not given are chosen. The plan is printed as a table with a
-    summary, and written to a file with -o. With --minimize devices or memory it is the plan that keeps a time with the
-    least of them. With --for it is the best plan that a training framework can run.
+    --global-batch say what is trained; widths that are not typed are chosen, also those that a model file gives. The
+    plan is printed as a table with a summary, and written to a file with -o. With --minimize devices or memory it is
+    the plan that keeps a time with the least of them. With --for it is the best plan that a training framework can
+    run.
     """
     dag = dag_answer(problem_path, settings, time_limit, output, as_json=as_json)
     if dag is not None:

@@ -109,6 +109,8 @@ def split_parts(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCo
         left -= cost.repeats
     if not all(parts):
         what, each = ("virtual", "chunk") if layout.virtual > 1 else ("stages", "stage")
+        if layout.layers:
+            raise InvalidProblem("layers", f"none for {each} {parts.index([])}", f"give each {each} a layer")
         raise InvalidProblem(what, f"{len(counts)} for {sum(counts)} layers", f"give each {each} a layer")
     return parts
 

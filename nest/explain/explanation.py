@@ -195,7 +195,8 @@ def _relaxations(problem: Problem, questions: Questions) -> Iterator[Relaxation]
 def _more_memory(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
     size = _least_of(problem, _with_memory, (int(problem.cluster.hbm_bytes), MOST_BYTES), questions, 1 / 2)
     if size is not None:
-        text = f"give each device {size:,} bytes of memory ({size / 2**30:.2f} GiB)"
+        enough = -(-size * 100 // 2**30) / 100  # rounded up, since people type what they read
+        text = f"give each device {size:,} bytes of memory ({enough:.2f} GiB)"
         settled = text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}"
         yield Relaxation("memory", settled, _with_memory(problem, size))
 
