@@ -65,7 +65,7 @@ def left_out(posed: Posed) -> str:
 def test_widths_are_those_that_divide() -> None:
     """Tensor and context parallel as far as there are devices, no experts, parts of the batch."""
     posed = problem_of(run_of(GPT))
-    assert posed.all_tried
+    assert posed.tried.all_tried
     assert widths(posed, "tensor") == [1, 2, 4, 8, 16]
     assert widths(posed, "context") == [1, 2, 4, 8, 16]
     assert widths(posed, "expert") == [1]
@@ -80,7 +80,7 @@ def test_on_many_devices_few_tokens_are_left_out_and_said() -> None:
     """Widths that leave a device fewer than 1,024 tokens are not tried there; all of them can be named."""
     run = run_of(GPT, "dgx-h100:128")
     posed = problem_of(run)
-    assert not posed.all_tried
+    assert not posed.tried.all_tried
     assert (widths(posed, "context"), widths(posed, "tensor")) == ([1, 2], [1, 2, 4, 8, 16])
     assert "context widths above 2: a device would have fewer than 1024 tokens" in left_out(posed)
     every = untrimmed(run)

@@ -11,13 +11,14 @@ import click
 from nest.cli.exits import finding_code
 from nest.cli.frameworks import ANY, certified_for_option, target_of
 from nest.cli.options import json_option, plan_options, plan_output_option, time_limit_option
-from nest.cli.output import print_json, screen, writable
-from nest.cli.reading import plan_from, problem_from, solved
+from nest.cli.output import print_json, print_left_out, screen, writable
+from nest.cli.reading import asked_from, plan_from, solved
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
     from nest.files.origin import Origin
     from nest.problem import Problem
+    from nest.runs import Tried
 
 
 @click.command("certify")
@@ -65,23 +66,28 @@ def certify_command(
     if as_json:
         from nest.provenance import versions
 
-        print_json(certificate_document(problem, certificate, versions() | more))
+        print_json(certificate_document(problem, certificate, versions() | more) | certified.tried.document())
     else:
         from nest.report.terminal import certificate_text
 
-        click.echo(certificate_text(problem, certificate, screen()))
+        click.echo(certificate_text(problem, certificate, screen(), certified.tried))
         if certified.target is not None:
             click.echo(f"{'Among':<11}plans that {certified.target} can run; --for any asks about all")
+        print_left_out(certified.tried)
     return finding_code(certificate)
 
 
 class _Certified(NamedTuple):
-    """A problem, what provers say about its plan, where the problem comes from, and the framework that it is about."""
+    """A problem, what provers say about its plan, where the problem comes from, and which plans that is about.
+
+    These are those that were tried, of a framework, where one is named.
+    """
 
     problem: Problem
     certificate: Certificate
     origin: Origin | None
-    target: str | None
+    tried: Tried
+    target: str | None = None
 
 
 def _certified(
@@ -103,18 +109,18 @@ def _certified(
     if second is None and given is None and not is_plan(first):
         if target not in (None, ANY):
             raise click.UsageError(f"--for {target} is of a plan; nest solve --for {target} --certify solves first")
-        problem = problem_from(first, preset, settings)
+        problem, tried = asked_from(first, preset, settings)
         require(provers, problem)
         result = solved(problem, time_limit_s, quiet=quiet)
         certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
-        return _Certified(problem, certificate, origin_of_file(first, problem.name, preset, settings), None)
+        return _Certified(problem, certificate, origin_of_file(first, problem.name, preset, settings), tried)
     found, _ = plan_from((first, second), given, preset, settings)
     framework = target_of(target, found, provers)
     if framework is not None:
         from nest.export import FRAMEWORKS, certify_for
 
         certificate = certify_for(found, FRAMEWORKS[framework], time_limit_s=time_limit_s)
-        return _Certified(found.problem, certificate, found.origin, framework)
+        return _Certified(found.problem, certificate, found.origin, found.tried, framework)
     require(provers, found.problem)
     certificate = certify(found.problem, found.plan, provers=provers, time_limit_s=time_limit_s)
-    return _Certified(found.problem, certificate, found.origin, None)
+    return _Certified(found.problem, certificate, found.origin, found.tried)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nest.objectives import Search
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import Posed, Run, SelfContained
+    from nest.runs import Posed, Run, SelfContained, Tried
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -89,7 +89,7 @@ def solved_for(
     return problem_for(problem, run, framework), found
 
 
-def search_for(posed: Posed | None, target: str | None) -> tuple[Search, str]:
+def search_for(posed: Posed | None, tried: Tried, target: str | None) -> tuple[Search, str]:
     """Return what finds the best plan of a problem, or the best that a framework can run, and what it searches.
 
     Raises
@@ -101,7 +101,7 @@ def search_for(posed: Posed | None, target: str | None) -> tuple[Search, str]:
     from nest.solve import solve
 
     if target is None:
-        return solve, "plan"
+        return solve, tried.plan
     run, framework = _run_of(posed), FRAMEWORKS[target]
 
     def search(
@@ -110,7 +110,7 @@ def search_for(posed: Posed | None, target: str | None) -> tuple[Search, str]:
         limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report, "better_than": better_than}
         return best_for(problem, run, framework, **limits).result
 
-    return search, f"plan that {framework.title} can run"
+    return search, f"{tried.plan} that {framework.title} can run"
 
 
 def _run_of(posed: Posed | None) -> Run:

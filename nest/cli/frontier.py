@@ -17,10 +17,11 @@ from nest.cli.output import (
     is_terminal,
     picture_kind,
     print_json,
+    print_left_out,
     screen,
     writable_directory,
 )
-from nest.cli.reading import problem_from
+from nest.cli.reading import asked_from
 
 if TYPE_CHECKING:
     from nest.certify import Proof
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nest.objectives import Frontier
     from nest.objectives.frontier import Advance
     from nest.problem import Problem
+    from nest.runs import Tried
 
 
 @click.command("frontier")
@@ -71,41 +73,43 @@ def frontier_command(
         given = {"--certify": certify, "--csv": table, "--plot": picture, "-o": output}
         if wrong := next((name for name, value in given.items() if value), None):
             raise click.UsageError(f"{wrong} goes with --against devices")
-        return _against_price(problem_from(problem_path, preset, settings), time_limit, as_json=as_json)
+        return _against_price(asked_from(problem_path, preset, settings), time_limit, as_json=as_json)
     check_files(problem_path, {"--csv": table, "--plot": picture})
     kind = None if picture is None else picture_kind(picture)
-    problem = problem_from(problem_path, preset, settings)
+    problem, tried = asked_from(problem_path, preset, settings)
     if output is not None:
         writable_directory(output)
     with _progress(quiet=as_json) as report:
-        front = frontier(problem, time_limit_s=time_limit, report=report)
+        front = frontier(problem, time_limit_s=time_limit, report=report, plans=tried.plan)
     _write(front, table, picture, kind)
     if output is not None:
         from nest.runs.carried import origin_of_file
 
         _write_plans(front, output, origin_of_file(problem_path, problem.name, preset, settings))
-    _print(front, time_limit, certify=certify, as_json=as_json)
+    _print(front, tried, time_limit, certify=certify, as_json=as_json)
     if front.points:
         return ExitCode.OK
     return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT
 
 
-def _against_price(problem: Problem, time_limit_s: float | None, *, as_json: bool) -> ExitCode:
+def _against_price(asked: tuple[Problem, Tried], time_limit_s: float | None, *, as_json: bool) -> ExitCode:
     """Print the front of price and time."""
     from nest.explain import explain
     from nest.objectives import price_frontier
 
+    problem, tried = asked
     front = price_frontier(problem, time_limit_s=time_limit_s)
     explanation = explain(problem, front.reason) if front.complete and not front.points else None
     if as_json:
         from nest.files import price_frontier_document
         from nest.provenance import versions
 
-        print_json(price_frontier_document(front, versions(), explanation))
+        print_json(price_frontier_document(front, versions(), explanation) | tried.document())
     else:
         from nest.report.objectives import price_frontier_text
 
-        click.echo(price_frontier_text(front, screen(), explanation))
+        click.echo(price_frontier_text(front, screen(), explanation, tried=tried))
+        print_left_out(tried)
     if front.points:
         return ExitCode.OK
     return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT
@@ -120,7 +124,7 @@ def _progress(*, quiet: bool) -> AbstractContextManager[Advance | None]:
     return RowsBar(what="devices")
 
 
-def _print(front: Frontier, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:
+def _print(front: Frontier, tried: Tried, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:
     from nest.explain import explain
     from nest.objectives import confirm_claims
 
@@ -130,11 +134,12 @@ def _print(front: Frontier, time_limit_s: float | None, *, certify: bool, as_jso
         from nest.files import frontier_document
         from nest.provenance import versions
 
-        print_json(frontier_document(front, versions(), proofs, explanation))
+        print_json(frontier_document(front, versions(), proofs, explanation) | tried.document())
     else:
         from nest.report.objectives import frontier_text
 
-        click.echo(frontier_text(front, screen(), proofs, explanation))
+        click.echo(frontier_text(front, screen(), proofs, explanation, tried=tried))
+        print_left_out(tried)
 
 
 def _write(front: Frontier, table: Path | None, picture: Path | None, kind: PictureKind | None) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from nest.cli.options import positive
-from nest.cli.output import print_json, screen
+from nest.cli.output import print_json, print_left_out, screen
 from nest.cli.reading import searching
 
 if TYPE_CHECKING:
     from nest.certify import Proof
     from nest.objectives import Least, Quantity, Search
     from nest.problem import Problem
+    from nest.runs import Tried
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -89,7 +90,7 @@ def minimized(
         return least(problem, quantity, time_at_most_s, search=search, plans=plans, **limits)
 
 
-def print_least(answer: Least, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:
+def print_least(answer: Least, tried: Tried, time_limit_s: float | None, *, certify: bool, as_json: bool) -> None:
     """Print an answer, for a person or a program, with what the checker says to it where that shall be asked."""
     from nest.explain import explain
     from nest.objectives import confirm_claims
@@ -99,8 +100,9 @@ def print_least(answer: Least, time_limit_s: float | None, *, certify: bool, as_
     if as_json:
         from nest.files import least_document
 
-        print_json(least_document(answer, proofs, explanation))
+        print_json(least_document(answer, proofs, explanation) | tried.document())
     else:
         from nest.report.objectives import least_text
 
-        click.echo(least_text(answer, screen(), proofs, explanation))
+        click.echo(least_text(answer, screen(), proofs, explanation, tried=tried))
+        print_left_out(tried)

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from nest.report.layout import Screen
+    from nest.runs import Tried
 
 PictureKind: TypeAlias = Literal["png", "svg"]
 
@@ -98,3 +99,9 @@ def writable_directory(directory: Path, option: str = "-o") -> Path:
         why = "it is no directory" if directory.exists() and not directory.is_dir() else error.strerror or error
         raise click.BadParameter(f"cannot write into {directory}: {why}", param_hint=f"'{option}'") from error
     return directory
+
+
+def print_left_out(tried: Tried) -> None:
+    """Print what was not tried, below an answer."""
+    for at, each in enumerate(tried.left_out or ()):
+        click.echo(f"{'' if at else 'Not tried':<11}{each}")

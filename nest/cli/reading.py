@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nest.families import Description
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import SelfContained
+    from nest.runs import SelfContained, Tried
     from nest.solve import Backend, Cuts
 
 
@@ -29,11 +29,18 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
     InvalidProblem
         Naming the file; also if its times cannot be counted in ticks.
     """
+    return asked_from(path, preset, settings)[0]
+
+
+def asked_from(path: Path, preset: str | None, settings: Sequence[str]) -> tuple[Problem, Tried]:
+    """Read a problem as `problem_from` does, and return it with how much of the space it has."""
     from nest.files import read_problem
+    from nest.runs import EVERY_PLAN
     from nest.runs.carried import changed, posed_from
 
     posed = posed_from(path, settings)
-    return changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
+    problem = changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
+    return problem, posed.tried if posed else EVERY_PLAN
 
 
 def plan_from(

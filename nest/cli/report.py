@@ -135,7 +135,8 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
     file, provenance = str(path), found.provenance
     if searches is None:
         changed = sensitivity(problem, plan)
-        return Reported(priced, run, changed, uncertified="only the judge was", provenance=provenance, plan_file=file)
+        why = "only the judge was"
+        return Reported(priced, run, changed, None, (), 0, None, why, provenance, file, found.tried)
     count, limit_s = searches
     _tell("searching for a proof, for what changes are worth, and for other choices")
     certificate = certify(problem, plan, time_limit_s=limit_s)
@@ -143,7 +144,7 @@ def _reported(found: SelfContained, priced: PricedPlan, path: Path, searches: tu
     runners = runners_up(problem, plan, count, time_limit_s=limit_s)[0] if count else None
     looked = looked_at(problem, time_limit_s=limit_s)
     rows = searched_of(looked, priced)
-    return Reported(priced, run, changed, runners, rows, len(looked), certificate, "", provenance, file)
+    return Reported(priced, run, changed, runners, rows, len(looked), certificate, "", provenance, file, found.tried)
 
 
 def _tell(what: str) -> None:

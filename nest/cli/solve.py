@@ -15,7 +15,7 @@ from nest.cli.exits import ExitCode, result_code
 from nest.cli.frameworks import for_option, require_alone, search_for, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
-from nest.cli.output import check_files, print_json, screen
+from nest.cli.output import check_files, print_json, print_left_out, screen
 from nest.cli.reading import solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nest.problem import Problem
     from nest.report.shown import Shown
     from nest.result import Result
-    from nest.runs import Posed, Run
+    from nest.runs import Posed, Run, Tried
     from nest.solve import Backend, Cuts
 
 BACKENDS = ("auto", "dp", "cpsat", "pyomo")
@@ -98,14 +98,15 @@ def solve_command(
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
-        answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, target), quiet=as_json)
+        tried = _tried(posed)
+        answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, tried, target), quiet=as_json)
         _write_plan(answer.result, output, origin, provenance)
-        print_least(answer, time_limit, certify=certify, as_json=as_json)
+        print_least(answer, tried, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
     parts: tuple[Problem, ...] = ()
     if target is None:
         result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
-        if result.status.value == "infeasible" and posed is not None and not posed.all_tried:
+        if result.status.value == "infeasible" and posed is not None and not posed.tried.all_tried:
             settings = (*settings, *_untrimmed(posed.run))
             problem, posed = _asked(problem_path, preset, settings, options)
             origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
@@ -120,6 +121,13 @@ def solve_command(
     run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
     asked = shown(run, found, details=details)
     return _print(problem, posed, result, certificate, asked, as_json=as_json)
+
+
+def _tried(posed: Posed | None) -> Tried:
+    """Return how much of the space is tried: all that a problem has which is posed by no run."""
+    from nest.runs import EVERY_PLAN
+
+    return EVERY_PLAN if posed is None else posed.tried
 
 
 def _untrimmed(run: Run) -> tuple[str, ...]:
@@ -177,26 +185,22 @@ def _print(
     from nest.runs import pair_gap
 
     explanation = _explanation(problem, result)
-    left_out = [] if posed is None else [str(each) for each in posed.left_out]
+    tried = _tried(posed)
     gap = None if posed is None or result.plan is None else pair_gap(problem, result.plan, posed.run.hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
         document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
-        aside = (
-            {} if posed is None else {"source": posed.run.source, "left_out": left_out, "all_tried": posed.all_tried}
-        )
+        aside = {} if posed is None else {"source": posed.run.source, **tried.document()}
         print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
-        tried = posed is None or posed.all_tried
-        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked, all_tried=tried))
+        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked, tried=tried))
         if gap is not None:
             click.echo(f"{'Pairs':<11}{gap.text}")
         if posed is not None and posed.run.source:
             click.echo(f"{'Source':<11}{posed.run.source}")
-        for at, line in enumerate(left_out):
-            click.echo(f"{'' if at else 'Not tried':<11}{line}")
+        print_left_out(tried)
     return result_code(result)
 
 

@@ -62,6 +62,8 @@ class Frontier:
         Tick.
     wall_s
         How long it took.
+    plans
+        What is said of all plans that were searched, as in `nest.objectives.Least`.
     """
 
     problem: Problem
@@ -70,6 +72,7 @@ class Frontier:
     reason: str | None
     time: TimeScale
     wall_s: float
+    plans: str = "plan"
 
     @property
     def complete(self) -> bool:
@@ -83,15 +86,22 @@ class Frontier:
         for point, most in zip(self.points, tops, strict=False):  # no point: there is but one top, and no claim
             taken = f"{self.time.seconds(point.ticks):.10g} s"
             yield Claim(
-                amounts.limited(most), point.ticks, f"with at most {most} devices, no plan takes less than {taken}"
+                amounts.limited(most),
+                point.ticks,
+                f"with at most {most} devices, no {self.plans} takes less than {taken}",
             )
         fewest = self.points[0].devices - 1 if self.points else self.problem.cluster.devices
         if self.complete and fewest > 0:
-            yield Claim(amounts.limited(fewest), HARD_LIMIT, f"with at most {fewest} devices, there is no plan")
+            yield Claim(amounts.limited(fewest), HARD_LIMIT, f"with at most {fewest} devices, there is no {self.plans}")
 
 
 def frontier(
-    problem: Problem, *, time_limit_s: float | None = None, report: Advance | None = None, search: Search = solve
+    problem: Problem,
+    *,
+    time_limit_s: float | None = None,
+    report: Advance | None = None,
+    search: Search = solve,
+    plans: str = "plan",
 ) -> Frontier:
     """Find every pair of devices and time such that no plan is better in one and no worse in the other.
 
@@ -104,8 +114,8 @@ def frontier(
         Stop after so many seconds, with the points that were found: those with the most devices.
     report
         Called after each search.
-    search
-        Finds the best plan of a problem, as `nest.solve.solve` does.
+    search, plans
+        Finds the best plan of a problem, as `nest.solve.solve` does; what is said of the plans that it searches.
 
     Raises
     ------
@@ -128,7 +138,7 @@ def frontier(
             plan = narrow(amounts, result, plan, ticks + 1, clock).plan
         found.append(Point(amounts.used(plan), ticks, plan))
         limit = found[-1].devices - 1
-    return _front(problem, found, limit, result, clock)
+    return replace(_front(problem, found, limit, result, clock), plans=plans)
 
 
 def _front(problem: Problem, found: list[Point], limit: int, last: Result | None, clock: Clock) -> Frontier:

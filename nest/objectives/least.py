@@ -130,7 +130,12 @@ def least(
     fastest = clock.solve(problem)
     if fastest.plan is None or fastest.objective_ticks is None or fastest.objective_ticks >= value:
         return Least(
-            quantity, time_at_most_s, value, amounts, _too_slow(fastest, time_at_most_s, value, clock), plans=plans
+            quantity,
+            time_at_most_s,
+            value,
+            amounts,
+            _too_slow(fastest, time_at_most_s, value, clock, plans),
+            plans=plans,
         )
     found = narrow(amounts, fastest, fastest.plan, value, clock)
     result = replace(found.result, wall_s=clock.passed_s)
@@ -165,7 +170,7 @@ def seconds_text(seconds: Number) -> str:
     return f"{seconds:.15g} s"
 
 
-def _too_slow(fastest: Result, time_at_most_s: Number, value: int, clock: Clock) -> Result:
+def _too_slow(fastest: Result, time_at_most_s: Number, value: int, clock: Clock, plans: str) -> Result:
     """Return what is known if the fastest plan that was found does not keep the time."""
     if fastest.plan is None:
         return replace(fastest, wall_s=clock.passed_s)
@@ -173,5 +178,5 @@ def _too_slow(fastest: Result, time_at_most_s: Number, value: int, clock: Clock)
     taken, asked = f"the {which} takes {fastest.objective_s:.10g} s", seconds_text(time_at_most_s)
     status, reason = Status.UNKNOWN, f"{taken}, and the time limit was reached before {asked} was ruled out"
     if fastest.bound_ticks is not None and fastest.bound_ticks >= value:
-        status, reason = Status.INFEASIBLE, f"no plan takes at most {asked}: {taken}"
+        status, reason = Status.INFEASIBLE, f"no {plans} takes at most {asked}: {taken}"
     return replace(fastest, status=status, reason=reason, objective_ticks=None, plan=None, wall_s=clock.passed_s)

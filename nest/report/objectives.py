@@ -15,6 +15,7 @@ from nest.report.format import count, counted, duration, short_widths, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.terminal import explain_into, plan_parts, proof_text, title
 from nest.result import Status
+from nest.runs import EVERY_PLAN, Tried
 
 _STYLES = {Status.OPTIMAL: "green", Status.FEASIBLE: "yellow"}
 
@@ -22,15 +23,26 @@ _WIDTHS_NOTE = "Widths: tensor x expert x context. Device time: of an iteration,
 
 
 def least_text(
-    least: Least, screen: Screen, proofs: Sequence[Proof] = (), explanation: Explanation | None = None
+    least: Least,
+    screen: Screen,
+    proofs: Sequence[Proof] = (),
+    explanation: Explanation | None = None,
+    *,
+    tried: Tried = EVERY_PLAN,
 ) -> str:
-    """Return the plan with the least of a quantity, what is proven about it, or why there is none."""
+    """Return the plan with the least of a quantity, what is proven about it, or why there is none.
+
+    Parameters
+    ----------
+    tried
+        How much of the space the answer is about.
+    """
     result, problem = least.result, least.amounts.problem
     summary = Summary()
     summary.add("Problem", title(problem))
     what = "the fewest devices" if least.quantity == "devices" else "the least memory on each device"
     summary.add("Asked for", f"{what}, an iteration taking at most {seconds_text(least.time_at_most_s)}")
-    summary.add("Status", _status(least), _STYLES.get(result.status, "red"))
+    summary.add("Status", _status(least, tried), _STYLES.get(result.status, "red"))
     parts = plan_parts(PricedPlan.judged(problem, result.plan), summary)
     explain_into(summary, explanation)
     summary.extend("Proven", (claim.text for claim in least.claims()))
@@ -41,14 +53,19 @@ def least_text(
 
 
 def frontier_text(
-    frontier: Frontier, screen: Screen, proofs: Sequence[Proof] = (), explanation: Explanation | None = None
+    frontier: Frontier,
+    screen: Screen,
+    proofs: Sequence[Proof] = (),
+    explanation: Explanation | None = None,
+    *,
+    tried: Tried = EVERY_PLAN,
 ) -> str:
-    """Return a front as a table, a point a row, with what is proven below it."""
+    """Return a front as a table, a point a row, with what is proven below it; ``tried`` as of `least_text`."""
     problem, points = frontier.problem, frontier.points
     summary = Summary()
     summary.add("Problem", title(problem))
     style = "red" if not points else "green" if frontier.complete else "yellow"
-    summary.add("Status", _frontier_status(frontier), style)
+    summary.add("Status", _frontier_status(frontier, tried), style)
     explain_into(summary, explanation)
     summary.add("Solver", f"dp, {duration(frontier.wall_s)}")
     summary.extend("Proof", _proofs(frontier, proofs))
@@ -61,12 +78,19 @@ def frontier_text(
     return render(screen, table, "", _WIDTHS_NOTE, "", summary.table)
 
 
-def price_frontier_text(frontier: PriceFrontier, screen: Screen, explanation: Explanation | None = None) -> str:
-    """Return a front of price and time as a table, a point a row."""
+def price_frontier_text(
+    frontier: PriceFrontier,
+    screen: Screen,
+    explanation: Explanation | None = None,
+    *,
+    tried: Tried = EVERY_PLAN,
+) -> str:
+    """Return a front of price and time as a table, a point a row; ``tried`` as of `least_text`."""
     problem, points, summary = frontier.problem, frontier.points, Summary()
     summary.add("Problem", title(problem))
     why = f": {frontier.reason}" if frontier.reason else ""
-    done = f"complete: {counted(len(points), 'point')}, each optimal" if points else f"infeasible{why}"
+    complete = f"complete: {counted(len(points), 'point')}, each optimal{tried.aside}"
+    done = complete if points else f"{tried.infeasible}{why}"
     style = "red" if not points else "green" if frontier.complete else "yellow"
     summary.add("Status", done if frontier.complete else f"the fastest points only{why}", style)
     explain_into(summary, explanation)
@@ -101,7 +125,7 @@ def frontier_csv(frontier: Frontier) -> str:
     return text.getvalue()
 
 
-def _status(least: Least) -> str:
+def _status(least: Least, tried: Tried) -> str:
     """Say how good the plan is, or why there is none."""
     result = least.result
     less = "fewer devices" if least.quantity == "devices" else "less memory"
@@ -113,20 +137,21 @@ def _status(least: Least) -> str:
     if result.status is Status.FEASIBLE:
         sizes = "" if least.size_below is None else f", {amount_text(least.quantity, least.size_below)} are too few"
         return f"feasible, not proven the least{sizes}{why}"
-    return f"{result.status.value}{why}"
+    return f"{tried.infeasible if result.status is Status.INFEASIBLE else result.status.value}{why}"
 
 
 def _much(least: Least) -> str:
     return "many" if least.quantity == "devices" else "much"
 
 
-def _frontier_status(frontier: Frontier) -> str:
+def _frontier_status(frontier: Frontier, tried: Tried) -> str:
     """Say whether points are missing, and what is proven of those that are there."""
     points, why = frontier.points, f": {frontier.reason}" if frontier.reason else ""
     if frontier.complete and points:
-        return "complete: proven, no plan is faster without more devices, or has fewer without being slower"
+        proven = f"no {frontier.plans} is faster without more devices, or has fewer without being slower"
+        return f"complete: proven, {proven}"
     if frontier.complete:
-        return f"infeasible{why}"
+        return f"{tried.infeasible}{why}"
     if not points:
         return f"unknown, no point found yet{why}"
     rest = "" if points[0].proven else f"; with {points[0].devices} devices, fewer may be as fast"

@@ -33,6 +33,7 @@ from nest.report.shown import NOTHING_ELSE, Shown
 from nest.report.stage_table import alike, stage_table
 from nest.report.verdict import Difference, differences
 from nest.result import Result, Status
+from nest.runs import EVERY_PLAN, Tried
 from nest.units import Number
 
 _UNSETTLED = "in the time for this, less than the conflict may be one, and smaller or other changes may help"
@@ -41,9 +42,7 @@ _SHOWN_LINES = 4
 """Of many findings of one kind so many are listed, the rest is counted."""
 
 _FINDINGS = {
-    Finding.OPTIMAL: "optimal: proven, no plan of the space is faster",
     Finding.UNDECIDED: "undecided: neither proven nor refuted",
-    Finding.INFEASIBLE: "infeasible: proven, no plan of the space is legal",
     Finding.ILLEGAL: "illegal: the plan breaks a rule",
 }
 
@@ -60,20 +59,20 @@ def solution_text(
     explanation: Explanation | None = None,
     *,
     shown: Shown = NOTHING_ELSE,
-    all_tried: bool = True,
+    tried: Tried = EVERY_PLAN,
 ) -> str:
     """Return what a solver answered: the plan, how good it is and which provers say so, or why there is none.
 
     Parameters
     ----------
-    all_tried
-        Whether no variant was left out that is in the space.
+    tried
+        How much of the space the answer is about.
     """
     summary = Summary()
     summary.add("Problem", title(problem))
-    summary.add("Status", _status(result, all_tried=all_tried), _STYLES.get(result.status, "red"))
+    summary.add("Status", _status(result, tried), _STYLES.get(result.status, "red"))
     parts = plan_parts(PricedPlan.judged(problem, result.plan, shown.work), summary, shown)
-    summary.add("Bound", _bound(result))
+    summary.add("Bound", _bound(result, tried))
     explain_into(summary, explanation)
     summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}{_chosen(result)}")
     if certificate is not None:
@@ -81,13 +80,19 @@ def solution_text(
     return render(screen, *parts, summary.table)
 
 
-def certificate_text(problem: Problem, certificate: Certificate, screen: Screen) -> str:
-    """Return what the provers found about a plan, and the plan: the better one where there is one."""
+def certificate_text(problem: Problem, certificate: Certificate, screen: Screen, tried: Tried = EVERY_PLAN) -> str:
+    """Return what the provers found about a plan, and the plan: the better one where there is one.
+
+    Parameters
+    ----------
+    tried
+        As of `solution_text`.
+    """
     plan = certificate.better or certificate.plan
     priced = PricedPlan.judged(problem, plan)
     summary = Summary()
     summary.add("Problem", title(problem))
-    summary.add("Verdict", _finding(certificate), _FINDING_STYLES.get(certificate.finding, "red"))
+    summary.add("Verdict", _finding(certificate, tried), _FINDING_STYLES.get(certificate.finding, "red"))
     parts = plan_parts(priced, summary)
     summary.extend("Broken", _broken(certificate.violations), "red")
     summary.extend("Proof", map(proof_text, certificate.proofs))
@@ -135,24 +140,29 @@ def title(problem: Problem) -> str:
     return f"{problem.name} on {counted(problem.cluster.devices, 'device')}, preset {problem.preset.name}"
 
 
-def _status(result: Result, *, all_tried: bool) -> str:
+def _optimal(tried: Tried) -> str:
+    """Say that a plan is the best one."""
+    return f"optimal: proven, no plan {tried.among} is faster"
+
+
+def _status(result: Result, tried: Tried) -> str:
     why = f": {result.reason}" if result.reason else ""
     if result.status is Status.OPTIMAL:
-        return f"optimal: proven, no plan of {'the space' if all_tried else 'those tried'} is faster"
+        return _optimal(tried)
     if result.status is Status.FEASIBLE:
         return f"feasible, not proven optimal{why}"
     if result.status is Status.INFEASIBLE:
-        return f"infeasible{why}"
+        return f"{tried.infeasible}{why}"
     if result.status is Status.NONE_BETTER:
         return f"none better{why}"
     return f"unknown, no plan found yet{why}"
 
 
-def _bound(result: Result) -> str:
+def _bound(result: Result, tried: Tried) -> str:
     """Say what is proven about every plan of the space."""
     if result.bound_ticks is None:
         return ""
-    text = f"{duration(result.time.seconds(result.bound_ticks))}, proven: no plan takes less"
+    text = f"{duration(result.time.seconds(result.bound_ticks))}, proven: no {tried.plan} takes less"
     if result.objective_ticks is None or result.bound_ticks <= 0:
         return text
     gap = (result.objective_ticks - result.bound_ticks) / result.bound_ticks
@@ -164,9 +174,13 @@ def _chosen(result: Result) -> str:
     return f": {result.choice}" if result.choice else ""
 
 
-def _finding(certificate: Certificate) -> str:
+def _finding(certificate: Certificate, tried: Tried) -> str:
     """Say what a certificate says, and by how much a better plan is better."""
     old, new = certificate.objective_ticks, certificate.better_ticks
+    if certificate.finding is Finding.OPTIMAL:
+        return _optimal(tried)
+    if certificate.finding is Finding.INFEASIBLE:
+        return f"infeasible: proven, no plan {tried.among} is legal"
     if certificate.finding is not Finding.REFUTED or new is None:
         return _FINDINGS[certificate.finding]
     if old is None:

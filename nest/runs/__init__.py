@@ -12,9 +12,11 @@ from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
+from nest.runs.tried import EVERY_PLAN, Tried
 from nest.runs.variants import LeftOut, check_widths, untrimmed
 
 __all__ = [
+    "EVERY_PLAN",
     "Estimate",
     "Given",
     "LeftOut",
@@ -24,6 +26,7 @@ __all__ = [
     "SelfContained",
     "StageMemory",
     "StageTime",
+    "Tried",
     "check_widths",
     "estimate",
     "is_run",

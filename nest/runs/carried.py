@@ -22,6 +22,7 @@ from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_document import run_file_document
 from nest.runs.run_file import is_run, read_run, run_of
+from nest.runs.tried import EVERY_PLAN, Tried
 
 OVERRIDE = "give --problem FILE"
 
@@ -42,6 +43,8 @@ class SelfContained:
         Versions of what computed the plan, by name, and when; empty where the file does not say.
     origin
         The same problem as another plan file may carry it; None where it was read from a pipe.
+    tried
+        How much of the space the problem has.
     """
 
     problem: Problem
@@ -50,6 +53,7 @@ class SelfContained:
     objective: float | None
     provenance: Mapping[str, str]
     origin: Origin | None
+    tried: Tried = EVERY_PLAN
 
 
 def read_self_contained(
@@ -76,17 +80,17 @@ def read_self_contained(
     claimed, plan = read_claimed_plan(path), Path(path)
     origin = _with_folder(claimed.origin, plan)
     if problem is not None:
-        found, run = _problem_of(problem, settings)
+        found, run, tried = _problem_of(problem, settings)
         origin = _replaced(origin, problem, found.name)
     elif origin is not None:
-        found, run = _carried(origin, plan, settings)
+        found, run, tried = _carried(origin, plan, settings)
     else:
         raise InvalidPlan("problem", "the plan does not say which problem it is a plan of", OVERRIDE, str(path))
     if origin is not None:
         found = changed(found, origin.preset, origin.settings, str(path))
         origin = replace(origin, preset=preset or origin.preset, settings=(*origin.settings, *settings))
     found = changed(found, preset, settings, str(problem or path))
-    return SelfContained(found, claimed.plan, run, claimed.objective, claimed.provenance, origin)
+    return SelfContained(found, claimed.plan, run, claimed.objective, claimed.provenance, origin, tried)
 
 
 def origin_of_file(problem: Path, name: str, preset: str | None = None, settings: Sequence[str] = ()) -> Origin | None:
@@ -152,9 +156,9 @@ def _posed(run: Run, settings: Sequence[str], source: str) -> Posed:
         raise error.at(source) from None
 
 
-def _problem_of(path: Path, settings: Sequence[str]) -> tuple[Problem, Run | None]:
+def _problem_of(path: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
     posed = posed_from(path, settings)
-    return (read_problem(path), None) if posed is None else (posed.problem, posed.run)
+    return (read_problem(path), None, EVERY_PLAN) if posed is None else (posed.problem, posed.run, posed.tried)
 
 
 def _with_folder(origin: Origin | None, plan: Path) -> Origin | None:
@@ -172,13 +176,14 @@ def _replaced(origin: Origin | None, problem: Path, name: str) -> Origin | None:
     return replace(origin, file=here.file)
 
 
-def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None]:
+def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
     if origin.text:
-        return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None
+        return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None, EVERY_PLAN
     if origin.run is None:
-        return read_problem(_found(origin, plan)), None
+        return read_problem(_found(origin, plan)), None, EVERY_PLAN
     run = run_of(Document(str(plan), "", InvalidPlan), origin.run, "problem.run", plan)
-    return _posed(run, (*origin.settings, *settings), str(plan)).problem, run
+    posed = _posed(run, (*origin.settings, *settings), str(plan))
+    return posed.problem, run, posed.tried
 
 
 def _found(origin: Origin, plan: Path) -> Path:

@@ -15,6 +15,7 @@ from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
 from nest.runs.training import stepping, training_of
+from nest.runs.tried import Tried
 from nest.runs.variants import LeftOut, Widths
 
 LISTED = 4
@@ -38,9 +39,9 @@ class Posed:
     left_out: tuple[LeftOut, ...]
 
     @property
-    def all_tried(self) -> bool:
-        """Whether no variant is left out that is in the space."""
-        return not any(each.possible for each in self.left_out)
+    def tried(self) -> Tried:
+        """How much of the space an answer to the problem is about."""
+        return Tried(self.left_out)
 
 
 def problem_of(run: Run) -> Posed:

@@ -36,6 +36,7 @@ def report_document(report: Reported) -> dict[str, object]:
         "looked_at": report.looked_at,
         "searched": [asdict(each) for each in report.searched],
         "certificate": None if report.certificate is None else proof_document(report.certificate),
+        **report.tried.document(),
         "provenance": dict(report.provenance),
     }
 

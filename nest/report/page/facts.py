@@ -10,6 +10,7 @@ from nest.certify import Certificate
 from nest.dp.trace import Looked
 from nest.report.figures import PricedPlan
 from nest.report.format import short_widths
+from nest.runs import EVERY_PLAN, Tried
 from nest.simulate import Run
 
 
@@ -83,6 +84,8 @@ class Reported:
         What the plan was computed with, by name.
     plan_file
         Its path, as typed.
+    tried
+        How much of the space what is proven is about.
     """
 
     priced: PricedPlan
@@ -95,3 +98,4 @@ class Reported:
     uncertified: str = ""
     provenance: Mapping[str, str] = field(default_factory=dict)
     plan_file: str = ""
+    tried: Tried = EVERY_PLAN

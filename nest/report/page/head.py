@@ -106,7 +106,8 @@ def _badges(report: Reported) -> Iterator[Html]:
     if report.certificate is None:
         yield tag("span", "optimality not checked here", class_="badge plain")
         return
-    words = {Finding.OPTIMAL: ("proven optimal", "good"), Finding.REFUTED: ("not the best plan", "bad")}
+    optimal = f"proven optimal{report.tried.aside}"
+    words = {Finding.OPTIMAL: (optimal, "good"), Finding.REFUTED: ("not the best plan", "bad")}
     text, kind = words.get(report.certificate.finding, ("optimality undecided", "plain"))
     yield tag("span", text, class_=f"badge {kind}")
 

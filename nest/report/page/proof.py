@@ -9,11 +9,11 @@ from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, section, table, tag
 
 _WORDS = {
-    Finding.OPTIMAL: "Proven: no plan of the space is faster.",
+    Finding.OPTIMAL: "Proven: no plan {among} is faster.",
     Finding.REFUTED: "Refuted: a prover found a plan that is faster.",
     Finding.UNDECIDED: "Undecided: neither proven nor refuted in the time for it.",
     Finding.ILLEGAL: "The plan breaks a rule, so that nobody was asked.",
-    Finding.INFEASIBLE: "No plan of the space is legal.",
+    Finding.INFEASIBLE: "No plan {among} is legal.",
 }
 
 
@@ -27,7 +27,7 @@ def proof_section(report: Reported) -> Html:
 def _verdict(report: Reported) -> str:
     if report.certificate is None:
         return f"No prover was asked: {report.uncertified}." if report.uncertified else "No prover was asked."
-    return _WORDS[report.certificate.finding]
+    return _WORDS[report.certificate.finding].format(among=report.tried.among)
 
 
 def _provers(report: Reported) -> Html | None:
@@ -53,6 +53,7 @@ def _origin(report: Reported) -> Html:
         "Preset": priced.problem.preset.name,
         "Side constraints": "; ".join(each.text for each in priced.problem.constraints),
         "Objective": f"{priced.objective_ticks} ticks of {priced.evaluation.scale.time.tick_s:g} s",
+        "Not tried": "; ".join(map(str, report.tried.left_out or ())),
         **{name.capitalize(): value for name, value in report.provenance.items()},
     }
     rows = [part for name, value in known.items() if value for part in (tag("dt", name), tag("dd", value))]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from nest.alternatives import Changed
 from nest.plan import Plan
 from nest.report.format import count, duration, short_widths
 from nest.report.page.bars import meter
-from nest.report.page.facts import Reported, Searched
+from nest.report.page.facts import Reported
 from nest.report.page.html import Child, Html, folded, section, table, tag
 from nest.report.runners import lost
 from nest.result import Status
@@ -49,7 +49,7 @@ def choice_section(report: Reported) -> Html | None:
     if report.runners is None and not report.searched:
         return None
     lead = "Each row is another choice of widths, stages and replicas, with the best plan for it."
-    return section("choices", "Other choices", lead, _runners(report), _trace(report.searched, report.looked_at))
+    return section("choices", "Other choices", lead, _runners(report), _trace(report))
 
 
 _LEGEND = tag(
@@ -115,7 +115,7 @@ def _memory_binds(report: Reported) -> str:
     seconds = report.priced.seconds(now)
     faster = [each for each in solved if each.best_s is not None and each.best_s < seconds]
     if not faster:
-        return f"Memory does not bind: with {solved[-1].change.value} of it no plan is faster."
+        return f"Memory does not bind: with {solved[-1].change.value} of it no {report.tried.plan} is faster."
     first = faster[0]
     gained = 100 * (1 - (first.best_s or 0.0) / seconds)
     return f"Memory binds: with {first.change.value} of it the best plan is {gained:.2g} % faster."
@@ -150,7 +150,8 @@ def _runner_row(name: str, plan: Plan, ticks: tuple[int, int, int], seconds: Cal
     return [name, short_widths(plan.variant), *counts, duration(seconds(own), aligned=True), loses, line]
 
 
-def _trace(searched: Sequence[Searched], looked_at: int) -> Html | None:
+def _trace(report: Reported) -> Html | None:
+    searched, looked_at = report.searched, report.looked_at
     if not searched:
         return None
     heads = ("Widths", "Replicas", "Stages", "Bound", "Best plan", "Outcome")
@@ -171,5 +172,6 @@ def _trace(searched: Sequence[Searched], looked_at: int) -> Html | None:
         if total == len(searched)
         else f"; below are the {count(len(searched))} with the least bounds or plans of their own"
     )
-    summary = f"The search: {count(total)} outer choices came up, all others are slower by their first bounds{shown}"
+    others = f"all others{report.tried.aside}"
+    summary = f"The search: {count(total)} outer choices came up, {others} are slower by their first bounds{shown}"
     return folded(summary, table(heads, rows, caption="What the search did with each outer choice"))

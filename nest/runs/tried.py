@@ -1,0 +1,55 @@
+"""How much of the space an answer is about, in the words of every command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nest.runs.variants import LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What of the space a problem has.
+
+    Parameters
+    ----------
+    left_out
+        Variants of a run that are not among those of its problem; None where it is of no run, and a file says it all.
+    """
+
+    left_out: tuple[LeftOut, ...] | None = None
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether no variant is left out that is in the space."""
+        return not any(each.possible for each in self.left_out or ())
+
+    @property
+    def among(self) -> str:
+        """Of which plans something is proven, in words."""
+        return "of the space" if self.all_tried else "of those tried"
+
+    @property
+    def aside(self) -> str:
+        """What is added to words that would claim too much; nothing where all were tried."""
+        return "" if self.all_tried else f" {self.among}"
+
+    @property
+    def plan(self) -> str:
+        """A plan of which something is proven, in words."""
+        return f"plan{self.aside}"
+
+    @property
+    def infeasible(self) -> str:
+        """That there is no plan, in words."""
+        return "infeasible" if self.all_tried else f"infeasible, all{self.aside}"
+
+    def document(self) -> dict[str, object]:
+        """Return what documents of a run say besides: what was left out, and whether none of that is in the space."""
+        if self.left_out is None:
+            return {}
+        return {"left_out": [str(each) for each in self.left_out], "all_tried": self.all_tried}
+
+
+EVERY_PLAN = Tried()
+"""Of a problem that has all plans that are asked about."""
