@@ -15,12 +15,12 @@ from random_branches import BRANCHED, random_branched
 from random_schedules import scheduled_problem
 
 from nest.certificate import check
-from nest.errors import Infeasible, InvalidPlan, OutOfScope
+from nest.errors import Infeasible, InvalidPlan
 from nest.execute import Asked, prepare
 from nest.export import FRAMEWORKS, Assignment, Framework, Inexpressible, exported, problem_for
 from nest.families.formats.megatron_flags import flags_of_text
 from nest.plan import over_replicas
-from nest.presets import DEFAULT, SIMULATED, ScheduleName
+from nest.presets import DEFAULT, SIMULATED, Preset, ScheduleName
 from nest.problem import Problem
 from nest.report.space import plans_of
 from nest.solve import solve
@@ -113,12 +113,10 @@ def problem_with_plan() -> Problem:
     return replace(problem, cluster=replace(problem.cluster, hbm_bytes=10**15))
 
 
-def test_checker() -> None:
-    """It refuses schedules that are played, and with 1F1B among the others its proof is of GPipe as well."""
-    problem = problem_with_plan()
-    with pytest.raises(OutOfScope, match="'simulated' plays schedules, which the checker does not"):
-        check(problem.with_preset(SIMULATED), 1)
-    both = problem.with_choices(schedules=frozenset({"1f1b", "gpipe"}))
+@pytest.mark.parametrize("preset", [DEFAULT, SIMULATED], ids=lambda each: each.name)
+def test_checker(preset: Preset) -> None:
+    """Its proof is of all schedules that are allowed, by formula or played."""
+    both = problem_with_plan().with_preset(preset).with_choices(schedules=frozenset({"1f1b", "gpipe"}))
     objective = solve(both).objective_ticks
     assert objective is not None
     assert check(both, objective).outcome.value == "proven"
