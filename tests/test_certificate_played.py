@@ -312,7 +312,7 @@ def _tight(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an arrangement is forgotten": (played_check, "apart", _without_last),
+    "an arrangement is forgotten": (sum_check, "apart", _without_last),
     "a placing is forgotten": (played_check, "standings", _without_last),
     "what is played takes a tick longer": (played_plans, "taken", _one_more),
     "a stage waits a tick longer": (PlayedStages, "reach", _waiting_longer),

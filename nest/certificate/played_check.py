@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nest.certificate.choices import Undecided
 from nest.certificate.played_choices import PlayedChoices
 from nest.certificate.played_chunks import PlayedChunks, fast_enough
 from nest.certificate.played_plans import PlayedPlans
 from nest.certificate.played_stages import PlayedStages
 from nest.certificate.sum_check import Claim, interleaved
-from nest.certificate.sum_choices import Counts, SumChoice, admitted, apart, arranged, too_slow
+from nest.certificate.sum_choices import Counts, Left, SumChoice
 from nest.certificate.sum_chunks import Chunked, ChunkedStages
 from nest.certificate.sum_stages import standings
 from nest.certificate.verdict import Closed, Verdict
 from nest.plan import Plan
 from nest.presets import ScheduleName
-from nest.problem import Variant
 from nest.tables import GroupedBand, GroupedTables, Tables
 
 
@@ -39,23 +40,12 @@ def settle_played(tables: Tables, verdict: Verdict, deadline: float | None) -> N
 class _Played(Claim):
     """What is put to the outer choices: of each schedule its own, as none stands for another."""
 
-    def left(self, variant: Variant, schedule: ScheduleName, counts: Counts) -> list[SumChoice]:
-        """Return the outer choices of a variant that neither mean nor memory nor side constraints rule out."""
-        self.watch()
-        problem, verdict = self.tables.problem, self.verdict
-        if too_slow(self.tables, variant, verdict.value):
-            verdict.by_mean += counts.arranged(problem)
-            return []
-        tables = self.tables.of_variant(variant)
-        choices = PlayedChoices(tables, schedule, verdict.value)
-        found = [choices.by_mean(*counts.pairs())]
-        found.append(choices.by_memory(found[-1]))
-        found.append(admitted(tables, found[-1]))
-        fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
-        verdict.by_mean += counts.arranged(problem) - fast
-        verdict.by_memory += fast - fitting
-        verdict.choices -= fitting - kept
-        return apart(problem, variant, schedule, found[-1])
+    def narrowed(self, tables: GroupedTables, schedule: ScheduleName, counts: Counts) -> Iterator[Left]:
+        """Yield stages and replicas of a variant that the mean does not rule out, and those that memory does not."""
+        choices = PlayedChoices(tables, schedule, self.verdict.value)
+        fast = choices.by_mean(*counts.pairs())
+        yield fast
+        yield choices.by_memory(fast)
 
     def closed(self, choice: SumChoice) -> Closed:
         """Return an outer choice as one that is ruled out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,7 @@ from nest.certificate.choices import Undecided, allowed
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import (
     Counts,
+    Left,
     SumChoice,
     admitted,
     apart,
@@ -107,14 +108,19 @@ class Claim:
             verdict.by_mean += counts.arranged(problem)
             return []
         tables = self.tables.of_variant(variant)
-        found = [by_mean(tables, *counts.pairs(), verdict.value)]
-        found.append(by_memory(tables, schedule, found[-1], verdict.value))
+        found = [*self.narrowed(tables, schedule, counts)]
         found.append(admitted(tables, found[-1]))
         fast, fitting, kept = (arranged(problem, each.stages, each.replicas) for each in found)
         verdict.by_mean += counts.arranged(problem) - fast
         verdict.by_memory += fast - fitting
         verdict.choices -= fitting - kept
         return apart(problem, variant, schedule, found[-1])
+
+    def narrowed(self, tables: GroupedTables, schedule: ScheduleName, counts: Counts) -> Iterator[Left]:
+        """Yield stages and replicas of a variant that the mean does not rule out, and those that memory does not."""
+        fast = by_mean(tables, *counts.pairs(), self.verdict.value)
+        yield fast
+        yield by_memory(tables, schedule, fast, self.verdict.value)
 
     def settle(self, tables: GroupedTables, choices: list[SumChoice]) -> None:
         """Close the boxes of outer choices of one variant, until a plan takes less than the value."""
