@@ -40,6 +40,7 @@ def solve(
     report: Report | None = None,
     better_than: int | None = None,
     cuts: Cuts = "all",
+    within: float = 0.0,
 ) -> Result:
     """Find the best plan of a problem.
 
@@ -58,6 +59,9 @@ def solve(
     cuts
         With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
         bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
+    within
+        Part of a plan's time: the dynamic program ends with the first plan of which it is proven that no other takes less
+        by more than this. With 0 the plan is the best, and the default.
 
     Returns
     -------
@@ -81,7 +85,7 @@ def solve(
     end = None if time_limit_s is None else begin + time_limit_s
 
     def ask(built: Problem, most: int | None) -> Result:
-        return _solve(_Request(built, Tables.of(built), end, report, most), backend, cuts)
+        return _solve(_Request(built, Tables.of(built), end, report, most, within), backend, cuts)
 
     if problem.cluster.menus and not affordable(problem):
         return _unaffordable(problem, backend)
@@ -141,6 +145,7 @@ class _Request:
     end: float | None
     report: Report | None
     better_than: int | None
+    within: float = 0.0
 
     @cached_property
     def kinds(self) -> str:
@@ -154,7 +159,7 @@ class _Request:
             ask = solve_cpsat if backend == "cpsat" else solve_pyomo
             return _Answer(self._settled(ask(self.problem, time_limit_s=self._left())), backend, asked)
         if not self.kinds:
-            found = optimum(self.tables, self.end, self.report, self.better_than)
+            found = optimum(self.tables, self.end, self.report, self.better_than, within=self.within)
             return _Answer(found, "dp", asked if backend == "dp" else "the dynamic program covers the problem")
         if backend == "dp":
             what = f"the dynamic program cannot tell which plans keep {self.kinds}: that ties stages together"

@@ -18,7 +18,7 @@ from nest.files import apply_settings, read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
-from nest.runs import Given, Posed, Run, is_run, problem_of, read_run, untrimmed
+from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
 from nest.runs.run_document import run_document
 from nest.solve import solve

@@ -5,6 +5,7 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 """
 
 from nest.runs.carried import SelfContained, read_self_contained
+from nest.runs.contenders import contenders
 from nest.runs.estimate import estimate
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
@@ -13,7 +14,7 @@ from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
 from nest.runs.tried import EVERY_PLAN, Tried
-from nest.runs.variants import LeftOut, check_widths, untrimmed
+from nest.runs.variants import LeftOut, check_widths
 
 __all__ = [
     "EVERY_PLAN",
@@ -28,11 +29,11 @@ __all__ = [
     "StageTime",
     "Tried",
     "check_widths",
+    "contenders",
     "estimate",
     "is_run",
     "pair_gap",
     "problem_of",
     "read_run",
     "read_self_contained",
-    "untrimmed",
 ]
