@@ -21,6 +21,7 @@ from nest.runs.floors import Floors
 from nest.runs.pose import Maker
 from nest.solve import solve
 from nest.tables import Tables
+from nest.tables.speeds import least_work
 from seeds import seeds
 
 MODELS = (
@@ -78,9 +79,11 @@ def test_no_floor_is_above_what_a_variant_takes(seed: int) -> None:
     for variant in tables.fitting:
         alone, floor = found[replace(variant, microbatch=maker.widths.microbatch[0][0])]
         once, shared = tables.least_busy(variant)
-        least = scale.time.seconds(1) * shared * every.microbatches(variant), scale.time.seconds(once)
-        assert alone.shared_s <= floor.shared_s <= least[0]
-        assert alone.once_s <= floor.once_s <= least[1] / variant.microbatch
+        passes = least_work(every, scale, variant, tables.blocks(variant))
+        ticks = every.microbatches(variant) * scale.time.seconds(1)
+        assert alone.shared_s <= passes * ticks
+        assert alone.shared_s <= floor.shared_s <= max(passes, shared) * ticks
+        assert alone.once_s <= floor.once_s <= scale.time.seconds(once) / variant.microbatch
 
 
 @pytest.mark.parametrize("seed", seeds(40, 400))

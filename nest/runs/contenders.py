@@ -1,7 +1,7 @@
 """The variants of a run whose plans could be the fastest: all others are slower than a plan that is known.
 
-No variant is left out because it is unusual. Some shapes that promise much are solved first, roughly; what their plan takes
-rules out every variant whose floor (`nest.runs.floors`) is above it, most of them before they are priced.
+No variant is left out because it is unusual. Some shapes that promise much are solved first, roughly; what their plan
+takes rules out every variant whose floor (`nest.runs.floors`) is above it, most of them before they are priced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from nest.runs.floors import Floor, Floors
 from nest.runs.pose import Maker, Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.variants import LeftOut
+from nest.solve import solve
 
 FIRST = 12
 """Shapes that are solved first."""
@@ -31,8 +32,19 @@ ROUGHLY = 0.2
 """Part of its time by which the first plan may be above what is proven for these shapes."""
 
 
+def _ask(problem: Problem, within: float) -> Result:
+    return solve(problem, within=within)
+
+
+def _same(problem: Problem) -> Problem:
+    return problem
+
+
 def contenders(
-    run: Run, ask: Callable[[Problem, float], Result], change: Callable[[Problem], Problem], margin: float = 1.0
+    run: Run,
+    ask: Callable[[Problem, float], Result] = _ask,
+    change: Callable[[Problem], Problem] = _same,
+    margin: float = 1.0,
 ) -> Posed:
     """Return a run as a problem that has every fastest plan of the space, whatever its widths and microbatch.
 
@@ -43,7 +55,7 @@ def contenders(
     Parameters
     ----------
     ask
-        Solves a problem of some of the variants, up to a part of the time of its plan, as ``within`` of `nest.solve.solve`.
+        Solves a problem of some of the variants, up to a part of its plan's time, as ``within`` of `nest.solve.solve`.
     change
         Makes the changes to choices with which the problem is to be solved.
     margin

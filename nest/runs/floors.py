@@ -1,10 +1,10 @@
 """What all plans of a shape take at least, whatever its microbatch, found from two of its microbatches.
 
-A *shape* is a variant but for its microbatch. What a kernel takes for ``k`` times as many sequences is no more than ``k``
-times as long: the same holds for whole products in tiles, for what the host waits, for collectives, and for sums and
-maxima of them. So a pass of ``B`` sequences at once costs each no more than passes of ``b``, which divides ``B``, do, and
-figures of the whole batch at once bound those of every microbatch that divides it. Only what computation hides counts
-the other way: of that the smallest microbatch has the most for each sequence. See `docs/algorithm.md`.
+A *shape* is a variant but for its microbatch. What a kernel takes for ``k`` times as many sequences is at most ``k`` times
+as long: this holds for products in tiles, for what the host waits, for collectives, and for sums and maxima of them. So
+in a pass of ``B`` sequences at once each costs no more than in passes of ``b``, which divides ``B``, and the figures of the
+whole batch at once bound those of every microbatch that divides it. Only what computation hides counts the other way:
+of that the smallest microbatch has the most for each sequence. `docs/algorithm.md` has the proof.
 """
 
 from __future__ import annotations
@@ -68,12 +68,17 @@ class Floors:
         return self._floor(shape, self._whole(shape), lambda _: 0.0)
 
     def of(self, shape: Variant) -> Floor:
-        """Return the floor with what is left of the collectives of layers once computation hides what it can."""
+        """Return the floor with what is left of the collectives of layers once computation hides what it can.
+
+        Slow devices are less behind where collectives count, so that of several classes passes alone may say more.
+        """
 
         def taken_s(collective: Collective) -> float:
             return self._reach.shortest_s(shape, collective)
 
-        return self._floor(shape, self._least_exposed(shape), taken_s)
+        alone = self.without_exchanges(shape)
+        floor = self._floor(shape, self._least_exposed(shape), taken_s)
+        return Floor(max(alone.shared_s, floor.shared_s), max(alone.once_s, floor.once_s))
 
     @cached_property
     def _reach(self) -> Reach:

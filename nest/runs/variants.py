@@ -75,8 +75,9 @@ class Widths:
         devices = self.run.hardware.cluster.devices
         every, most = self.every_context, max(1, self.run.sequence // LEAST_TOKENS)
         all_tried = self.every or devices <= FEW_DEVICES
-        usual = every if all_tried else self._with("context", [width for width in every if width <= most])
-        kept, left = self._chosen("context", _with_powers(usual, usual[-1]), self._unparted)
+        usual = every if all_tried else [width for width in every if width <= most]
+        values = self._with("context", _with_powers(usual, usual[-1]))
+        kept, left = self._chosen("context", values, self._unparted)
         if self.run.choices.context is None and len(usual) < len(every):
             why = f"a device would have fewer than {LEAST_TOKENS} tokens of a sequence; --set context=... tries them"
             left.append(LeftOut(f"context widths above {usual[-1]}", why, possible=True))
