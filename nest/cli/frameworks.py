@@ -107,6 +107,7 @@ def search_for(posed: Posed | None, tried: Tried, target: str | None) -> tuple[S
     def search(
         problem: Problem, *, time_limit_s: float | None, report: Report | None, better_than: int | None
     ) -> Result:
+        """Return the best plan that the framework can run."""
         limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report, "better_than": better_than}
         return best_for(problem, run, framework, **limits).result
 
