@@ -7,6 +7,7 @@ from nest.layer_tables.given import GivenTable, table_estimate
 from nest.layer_tables.layers_file import (
     is_layer_table,
     layer_table_csv,
+    layers_schema,
     read_layer_table,
     write_layer_table,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "TableRun",
     "is_layer_table",
     "layer_table_csv",
+    "layers_schema",
     "read_layer_table",
     "require_apart",
     "table_estimate",

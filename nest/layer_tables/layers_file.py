@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nest.errors import InvalidProblem
@@ -101,6 +102,12 @@ class LayersFile(Table):
     schema: Annotated[Literal["nest.layers/1"], Meta(description='"nest.layers/1", the version read here')]
     rows: Annotated[list[LayerRow], Meta(min_length=1, description="a list of layers")]
     name: Text = ""
+
+
+def layers_schema() -> dict[str, Any]:
+    """Return the JSON Schema of tables of layers in JSON and TOML, as published in ``docs/layers.schema.json``."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"Table of layers for nest, {SCHEMA}"}
+    return head | msgspec.json.schema(LayersFile)
 
 
 def is_layer_table(path: Path) -> bool:
