@@ -211,9 +211,13 @@ def random_table(seed: int) -> LayerTable:
             sizes = {"kept_bytes": rng.randint(1, 2**32), "output_bytes": rng.randint(0, 2**30)}
             exchanged = rng.choice([None, rng.randint(1, 2**28)])
             own = LayerFigures(
-                parameters=rng.randint(0, 2**30), input_bytes=rng.choice([None, 0]), exchanged_bytes=exchanged,
-                working_bytes=rng.choice([None, 2**20]), **times, **sizes,
-            )  # type: ignore[arg-type]  # fmt: skip
+                parameters=rng.randint(0, 2**30),
+                input_bytes=rng.choice([None, 0]),
+                exchanged_bytes=exchanged,
+                working_bytes=rng.choice([None, 2**20]),
+                **times,  # type: ignore[arg-type]
+                **sizes,
+            )
             rows.append(TableRow(name, point, own, repeats=repeats[name]))
     return LayerTable(f"seed {seed}", tuple(rows))
 
