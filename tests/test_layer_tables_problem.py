@@ -206,14 +206,18 @@ def random_table(seed: int) -> LayerTable:
     others = rng.sample([Point(t, b) for t in (1, 2, 4) for b in (1, 2) if (t, b) != ONE], rng.randint(0, 2))
     for point in (*others, ONE):  # which every cluster has room for
         for name in names:
-            times: dict[str, float] = dict.fromkeys(("forward_s", "backward_s"), 0.0)
-            times = {each: rng.randint(1, 9) / 64 for each in (["together_s"] if together else times)}
-            sizes = {"kept_bytes": rng.randint(1, 2**32), "output_bytes": rng.randint(0, 2**30)}
-            exchanged = rng.choice([None, rng.randint(1, 2**28)])
+            forward_s, backward_s = rng.randint(1, 9) / 64, rng.randint(1, 9) / 64
             own = LayerFigures(
-                parameters=rng.randint(0, 2**30), input_bytes=rng.choice([None, 0]), exchanged_bytes=exchanged,
-                working_bytes=rng.choice([None, 2**20]), **times, **sizes,
-            )  # type: ignore[arg-type]  # fmt: skip
+                forward_s=None if together else forward_s,
+                backward_s=None if together else backward_s,
+                together_s=backward_s if together else None,
+                parameters=rng.randint(0, 2**30),
+                kept_bytes=rng.randint(1, 2**32),
+                output_bytes=rng.randint(0, 2**30),
+                input_bytes=rng.choice([None, 0]),
+                working_bytes=rng.choice([None, 2**20]),
+                exchanged_bytes=rng.choice([None, rng.randint(1, 2**28)]),
+            )
             rows.append(TableRow(name, point, own, repeats=repeats[name]))
     return LayerTable(f"seed {seed}", tuple(rows))
 
