@@ -107,6 +107,7 @@ def search_for(run: Run | None, tried: Tried, target: str | None) -> tuple[Searc
     def search(
         problem: Problem, *, time_limit_s: float | None, report: Report | None, better_than: int | None
     ) -> Result:
+        """Return the best plan that the framework can run."""
         limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report, "better_than": better_than}
         return best_for(problem, model, framework, **limits).result
 

@@ -79,6 +79,7 @@ def positive(what: str) -> Callable[[click.Context, click.Parameter, float | Non
     """Return what refuses a number of ``what`` that is not finite and above 0."""
 
     def checked(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+        """Return the value of an option if it is such a number; errors as click reports them."""
         if value is not None and not (value > 0 and isfinite(value)):
             raise click.BadParameter(f"{value} is not a finite number of {what} above 0")
         return value

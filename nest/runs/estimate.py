@@ -75,6 +75,7 @@ class _Estimated:
         self.schedule = Schedule(given.plan.schedule, given.plan.chunks)
 
     def estimate(self) -> Estimate:
+        """Return what the layout takes, in seconds and bytes."""
         given, layout, seconds = self.given, self.layout, self.evaluation.scale.time.seconds
         memory, stages = self._memory(), self.evaluation.stages
         shares = layout.offloaded or (0.0,) * layout.stages
