@@ -569,7 +569,7 @@ def test_other_files_of_ours_are_no_plans(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "run.toml"
     path.write_text('schema = "nest.run/1"\nmodel = "config.json"\n')
     assert run(["evaluate", str(path)]) == 2
-    assert 'schema: "nest.run/1": a run, no plan; give a plan ("nest.plan/1")' in capsys.readouterr().err
+    assert 'schema: "nest.run/1": a run, not a plan; give a plan ("nest.plan/1")' in capsys.readouterr().err
 
 
 def test_output_into_a_pipe_by_its_name(tmp_path: Path) -> None:
