@@ -209,8 +209,8 @@ def test_posed() -> None:
 
 def test_utilisation_is_that_of_what_is_used() -> None:
     """A plan on the faster class alone was measured by the mean peak of the whole cluster."""
-    ones = {name: frozenset({1}) for name in ("tensor", "context", "stages")}
-    run = mixed_run(choices=Choices(replicas=frozenset({8}), zero=frozenset({0}), **ones))
+    one, none = frozenset({1}), frozenset({0})
+    run = mixed_run(choices=Choices(replicas=frozenset({8}), zero=none, tensor=one, context=one, stages=one))
     problem = problem_of(run).problem
     result = solve(problem)
     assert result.plan is not None

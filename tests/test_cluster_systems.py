@@ -39,7 +39,10 @@ node: {num_gpus_per_node: 8, inter_node_bw: 50000000000, intra_node_bw: 45000000
 """
 NETQ = [
     {
-        "links": [{"src": "a", "target": "s", "size": 4, "compounded_links": []}, {"src": "b", "target": "s", "size": 4}],
+        "links": [
+            {"src": "a", "target": "s", "size": 4, "compounded_links": []},
+            {"src": "b", "target": "s", "size": 4},
+        ],
         "nodes": [
             {
                 "compounded_nodes": [
@@ -131,7 +134,10 @@ def test_netq(tmp_path: Path) -> None:
     path.write_text(json.dumps(NETQ))
     like = ("--cluster", str(path), "--like", "dgx-h100", "--gpus-per-node", "8")
     answered(*TYPED, *like, "--write-problem", str(problem))
-    assert 'fanout = 8, bandwidth_bytes_per_s = 450_000_000_000, latency_s = 3.4e-06, link = "nvlink"' in problem.read_text()
+    assert (
+        'fanout = 8, bandwidth_bytes_per_s = 450_000_000_000, latency_s = 3.4e-06, link = "nvlink"'
+        in problem.read_text()
+    )
     assert "fanout = 2, bandwidth_bytes_per_s = 25_000_000_000, latency_s = 1.4e-05" in problem.read_text()
     assert "gpus_per_node: not given" in refused(*TYPED, *like[:4])
 
@@ -147,7 +153,7 @@ def test_cluster_without_a_schema(name: str, tmp_path: Path) -> None:
 def test_own_device_with_links(tmp_path: Path) -> None:
     """A whole number of links in a table of figures was read as 12.0, and refused."""
     path = tmp_path / "mine.toml"
-    figures = 'hbm_gib = 40, hbm_gb_per_s = 1555, bf16_tflops = 312, link_gb_per_s = 25, links = 12'
+    figures = "hbm_gib = 40, hbm_gb_per_s = 1555, bf16_tflops = 312, link_gb_per_s = 25, links = 12"
     levels = 'levels = [{ name = "node", fanout = 8, bandwidth_gb_per_s = 300, latency_us = 3 }]'
     path.write_text(f'schema = "nest.cluster/1"\ndevices = 8\ndevice = {{ {figures} }}\n{levels}\n')
     assert answered(*TYPED, "--cluster", str(path))["status"] == "optimal"

@@ -105,4 +105,3 @@ def _schedule(plan: Plan, typed: str | None, chunks: int | None, path: Path) -> 
         what = f"{plan.chunks} in a plan whose schedule is {name}"
         raise InvalidPlan("chunks", what, 'give the plan "schedule": "interleaved", or leave chunks out', str(path))
     return schedule_named(name)
-

@@ -114,7 +114,9 @@ class DeviceTable(Table, kw_only=True):
 class ClassRow(Table, kw_only=True):
     """Devices of another kind: the name of one, or its figures, and which they are."""
 
-    device: Annotated[str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")]
+    device: Annotated[
+        str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")
+    ]
     devices: Annotated[list[Ends], Meta(min_length=1, description="a list of ranges of devices")]
 
 
@@ -122,7 +124,9 @@ class ClusterFile(Table, kw_only=True):
     """A cluster for `nest`: the kind of device, and one of ``levels``, ``torus`` and ``network``."""
 
     schema: Annotated[Literal["nest.cluster/1"], Meta(description='"nest.cluster/1", the version read here')]
-    device: Annotated[str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")]
+    device: Annotated[
+        str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")
+    ]
     name: Text = ""
     devices: Count | UnsetType = UNSET
     partial: Switch = False

@@ -1,7 +1,7 @@
 """Clusters that other planners describe with devices and links together, as cluster files of our own.
 
-`nest.networks.planners` has the readers, which say what the keys of each mean; here their answers become documents under
-``nest.cluster/1``, so that a plan file can carry them.
+`nest.networks.planners` has the readers, which say what the keys of each mean; here their answers become documents
+under ``nest.cluster/1``, so that a plan file can carry them.
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
     levels = levelling.cluster.levels
     facts = {_figures(tier): tier.facts for tier in asked.tiers}  # tiers need not have names of their own
     alone = (
-        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked))
-        for level in levels
+        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked)) for level in levels
     )
     chosen = tuple(facts.get(_figures(level), other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))

@@ -20,7 +20,7 @@ class Workload:
     tokens
         Of all sequences.
     peaks
-        FLOP/s of one device of each class of the cluster in the data type of the products, the cluster's own class first.
+        FLOP/s of one device of each class of the cluster in the data type of the products, its own class first.
     dtype
         That type.
     """
