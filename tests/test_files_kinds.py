@@ -60,7 +60,7 @@ def test_graph_in_the_place_of_a_plan(tmp_path: Path) -> None:
     assert said == f"{path}: {what}; nest solve takes it, other commands do not"
 
 
-@pytest.mark.parametrize("schema", sorted(set(KINDS) - {"nest.problem", "nest.run", "nest.captured"}))
+@pytest.mark.parametrize("schema", sorted(set(KINDS) - {"nest.problem", "nest.run", "nest.captured", "nest.layers"}))
 def test_no_problem(schema: str, tmp_path: Path) -> None:
     """Every other file of ours is named, in JSON and in TOML."""
     path = tmp_path / "file"

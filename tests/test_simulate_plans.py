@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import oracle_default as oracle
+import oracle_plans
 import pytest
 import random_default
 import random_problems
@@ -151,7 +151,7 @@ def test_best_of_all_plans(seed: int) -> None:
     problem = random_default.random_problem(
         seed, random_default.Size(layers=4, devices=8, levels=2, variants=1, batch=9)
     )
-    plans = list(oracle.plans(problem))
+    plans = list(oracle_plans.plans(problem))
     best = best_simulated(problem, plans)
     times = simulated(problem, plans)
     if best is None:

@@ -220,19 +220,23 @@ class AskedPlan:
     options
         By name, as click has them.
     description
-        The model's file.
+        The model's file; None where the model is a table of layers, which says nothing of a plan.
     devices
         Of the cluster.
     """
 
     options: Mapping[str, Any]
-    description: Description
+    description: Description | None
     devices: int
+
+    @property
+    def _stated(self) -> Mapping[str, Stated]:
+        return {} if self.description is None else self.description.settings
 
     @property
     def taken(self) -> dict[str, Any]:
         """What the model's file decides, since it was not typed."""
-        stated, options = self.description.settings, self.options
+        stated, options = self._stated, self.options
         names = {"sequence": "seq", "target_sequence": "", "devices": ""}
         open_ = {name for name in stated if options.get(names.get(name, name)) is None} - {"devices"}
         if "stage_layers" in stated and not self._split():
@@ -253,6 +257,7 @@ class AskedPlan:
         """
         from nest.costing import Setting, framework_named
 
+        assert self.description is not None, "a table of layers has no setting"
         check_sequence(self.options["seq"], self.description.model)
         tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
         return Setting(
@@ -263,7 +268,7 @@ class AskedPlan:
             self._said("context", 1),
             self._said("context_kind", "ring"),
             self._said("expert", 1),
-            expert_tensor(self.options, self.description.settings, tensor),
+            expert_tensor(self.options, self._stated, tensor),
             flash=self._said("flash", framework.fused_attention),
             dtype=self._said("dtype", "bf16"),
             padding=self._said("padding", 128),
@@ -320,7 +325,7 @@ class AskedPlan:
         typed = self.options["stage_layers"]
         if typed is not None:
             return tuple(typed)
-        settings = self.description.settings
+        settings = self._stated
         kept = all(self._said(name, 1) == settings.get(name, 1) for name in ("pipeline", "virtual"))
         stated = settings.get("stage_layers")
         return stated if isinstance(stated, tuple) and kept else ()
@@ -341,7 +346,7 @@ class AskedPlan:
     def _said(self, name: str, usual: Any) -> Any:
         """Return what was typed, else what the file says, else what is usual."""
         value = self.options[name]
-        return self.description.settings.get(name, usual) if value is None else value
+        return self._stated.get(name, usual) if value is None else value
 
     def _shares_sequence(self, tensor: int) -> bool:
         """Return whether the sequence is shared; a file that says so means widths above 1."""
@@ -351,13 +356,13 @@ class AskedPlan:
     def _needed(self, name: str, said: str, usual: int = 0) -> int:
         from nest.families.description import number
 
-        value = self.options[name] or number(self.description.settings, said, usual)
+        value = self.options[name] or number(self._stated, said, usual)
         if not value:
             raise click.UsageError(f"--{name.replace('_', '-')} is missing, and the model does not say it")
         return int(value)
 
     def _lengths(self) -> tuple[tuple[str, int], ...]:
-        target = self.description.settings.get("target_sequence")
+        target = self._stated.get("target_sequence")
         return (("text", int(target)),) if isinstance(target, int) and target else ()
 
 

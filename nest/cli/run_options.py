@@ -72,6 +72,7 @@ def cluster_options(*, required: bool) -> Callable[[Any], Any]:
     what = "A cluster, as in dgx-h100:512, or a file: of ours, or of a network (topology.conf and others)."
 
     def added(command: Any) -> Any:
+        """Return a command with the options."""
         for option in (
             click.option(
                 "--hostfile",

@@ -93,6 +93,7 @@ def _has(*names: str) -> Callable[[Table], bool]:
 
 def _inner(outer: str, *names: str) -> Callable[[Table], bool]:
     def fits(table: Table) -> bool:
+        """Whether a table has an inner one with all names."""
         inner = table.get(outer)
         return isinstance(inner, Mapping) and all(name in inner for name in names)
 
@@ -112,6 +113,7 @@ def _refuses(name: str, fits: Callable[[Table], bool], holds: str, remedy: str) 
     """Return a format that is known to hold no shapes, and is refused with what it is."""
 
     def refuse(_table: Table, _vocabulary: int | None) -> Description:
+        """Say what the file is and what to give instead."""
         raise InvalidProblem("", f"{name}: it holds {holds}, and no shapes of a model", remedy)
 
     return Format(name, fits, refuse, takes_vocabulary=True)

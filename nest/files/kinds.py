@@ -32,6 +32,7 @@ KINDS = {
     "nest.result": Kind("a result", "nest evaluate and other commands take this one as a plan, with --problem"),
     "nest.cluster": Kind("a cluster", "option --cluster takes this one"),
     "nest.captured": Kind("a captured module", "nest show and option --model take this one"),
+    "nest.layers": Kind("a table of layers", "nest show and option --model take this one"),
     "nest.profile": Kind("a profile of layers", "option --profile takes this one"),
     "nest.model": Kind("a description of a model, as nest show --json prints it,", _ANSWER),
     "nest.estimate": Kind("an estimate", _ANSWER),
