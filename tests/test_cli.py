@@ -373,4 +373,4 @@ def test_other_files_of_ours_are_no_plans(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "run.toml"
     path.write_text('schema = "nest.run/1"\nmodel = "config.json"\n')
     assert run(["evaluate", str(path)]) == 2
-    assert 'schema: "nest.run/1": a run, no plan; give a plan ("nest.plan/1")' in capsys.readouterr().err
+    assert 'schema: "nest.run/1": a run, not a plan; give a plan ("nest.plan/1")' in capsys.readouterr().err

@@ -231,6 +231,15 @@ def test_bad_input(files: tuple[str, str], tmp_path: Path, capsys: pytest.Captur
         assert len(streams.err.splitlines()) == 1
 
 
+def test_chunks_of_another_schedule(files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan with chunks under 1F1B was answered with an option that nobody typed."""
+    plan, path = json.loads(Path(files[0]).read_text()), tmp_path / "edited.json"
+    path.write_text(json.dumps(plan | {"chunks": 2}))
+    assert run_cli(["simulate", str(path), "--problem", files[1]]) == 2
+    said = f'nest: {path}: chunks: 2 in a plan whose schedule is 1f1b; give the plan "schedule": "interleaved", or'
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_illegal_plan(files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A plan that breaks a rule is played if it has a price, and the exit code says so."""
     text = Path(files[0]).read_text()

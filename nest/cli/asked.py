@@ -120,7 +120,7 @@ def asked_cluster(source: str, options: Mapping[str, Any]) -> Hardware:
 
 
 def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
-    """Return a file of a network as a cluster file of ours would name it, or None where there is none.
+    """Return a file of a network, or of a system, as a cluster file of ours would have it; None where there is none.
 
     Raises
     ------
@@ -132,6 +132,11 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     from nest.files.cluster_file import SCHEMA, ClusterText
     from nest.hardware import system_named
 
+    system = _system_text(source, options)
+    if system is not None:
+        return system
+    if options["hostfile"] is not None:
+        raise click.UsageError(f"--hostfile goes with a cluster file of Metis, and --cluster {source} is none")
     text = _network(Path(source))
     typed = {name: options[name] for name in OF_NETWORKS if options[name] is not None}
     if text is None:
@@ -149,6 +154,37 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     return ClusterText(path.name, "\n".join(lines), text, source, source)
 
 
+def _system_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
+    """Return a cluster file of ours that says what another planner's description does, or None where there is none.
+
+    Behind the name of such a file may stand how many devices there are, as behind that of a cluster.
+    """
+    from nest.errors import InvalidProblem
+    from nest.files.cluster_file import SCHEMA, ClusterText
+    from nest.files.cluster_systems import Wanted, system_kind, system_text
+    from nest.files.disk import read_text
+
+    name, _, digits = source.rpartition(":")
+    counted = bool(name) and digits.isdecimal() and Path(name).is_file() and not Path(source).exists()
+    path = Path(name if counted else source)
+    if not path.is_file():
+        return None
+    text = read_text(path, InvalidProblem)
+    kind = "" if SCHEMA in text else system_kind(text)
+    if not kind:
+        return None
+    for option in ("like", "root", "topology"):
+        if options[option] is not None:
+            raise click.UsageError(f"--{option}: {path} is a system of {kind}, with links of its own; leave it out")
+    hosts = "" if options["hostfile"] is None else read_text(options["hostfile"], InvalidProblem)
+    count = int(digits) if counted else None
+    wanted = Wanted(count, options["device"] or "", options["gpus_per_node"], hosts)
+    try:
+        return ClusterText(path.stem, system_text(kind, text, wanted, path.name.partition(".")[0]), source=str(path))
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+
+
 def _network(path: Path) -> str | None:
     """Return the text of a file that describes a network, and is no cluster file of ours; None for all others."""
     from nest.errors import InvalidProblem
@@ -156,13 +192,23 @@ def _network(path: Path) -> str | None:
     from nest.files.disk import read_text
     from nest.networks import kind_of
 
-    if not path.is_file():
+    if not path.is_file() or path.suffix.lower() == ".toml":
         return None
     text = read_text(path, InvalidProblem)
     try:
-        return text if SCHEMA not in text and kind_of(text) else None
+        return text if SCHEMA not in text and not _is_toml(text) and kind_of(text) else None
     except InvalidProblem:
         return None
+
+
+def _is_toml(text: str) -> bool:
+    """Whether a text is TOML, as of all descriptions of clusters only those of ours are."""
+    import tomllib
+
+    try:
+        return bool(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 @dataclass(frozen=True)

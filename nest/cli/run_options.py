@@ -74,6 +74,12 @@ def cluster_options(*, required: bool) -> Callable[[Any], Any]:
     def added(command: Any) -> Any:
         """Return a command with the options."""
         for option in (
+            click.option(
+                "--hostfile",
+                metavar="FILE",
+                type=click.Path(path_type=Path),
+                help="With hosts of Metis: how many devices each has.",
+            ),
             click.option("--topology", metavar="NAME", help="Which of several topologies in it."),
             click.option("--root", metavar="NAME", help="Which of several trees in it."),
             click.option("--gpus-per-node", metavar="N", type=WHOLE, help="With it: devices of a node."),

@@ -14,7 +14,8 @@ from nest.families.huggingface.reading import read_config
 from nest.families.hyperparameters import read_hyperparameters
 
 _FLAG_LINE = re.compile(
-    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:num-layers|hidden-size)[ =]|^[^#]*\.py\s.*--(?:num-layers|hidden-size)[ =]",
+    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:(?:encoder-)?num-layers|hidden-size)[ =]"
+    r"|^[^#]*\.py\s.*--(?:(?:encoder-)?num-layers|hidden-size)[ =]",
     re.MULTILINE,
 )
 

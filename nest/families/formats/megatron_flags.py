@@ -15,7 +15,7 @@ from nest.families.keys import MOST_LAYERS, Keys
 
 _ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^(\s].*|)")
 _ARRAY = re.compile(r"^\s*[A-Za-z_]\w*\+?=\(")
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::-([^}]*))?\}|([A-Za-z_]\w*))")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*|[0-9]))")
 
 
 def flags_of_text(text: str) -> dict[str, object]:
