@@ -108,7 +108,8 @@ def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(ARGUMENTS)
     from_file = document(estimate_command, "--model", str(path), "--cluster", "selene:8")
-    typed = document(estimate_command, *PLAN)
+    typed = document(estimate_command, *PLAN, "--framework", "megatron-core")
+    assert from_file["framework"] == "megatron-core"
     assert from_file["iteration_s"] == typed["iteration_s"]
     smaller = document(estimate_command, "--model", str(path), "--cluster", "selene:8", "--microbatch", "1")
     assert smaller["stages"][0]["memory_bytes"] < from_file["stages"][0]["memory_bytes"]
@@ -272,14 +273,16 @@ def test_a_batch_that_does_not_divide_is_said() -> None:
 
 def test_what_programs_read() -> None:
     """The keys that other programs rely on, and that the largest reserve is the largest: a little more does not fit."""
-    found = document(estimate_command, *PLAN)
+    plan = (*PLAN, "--recompute", "full")
+    found = document(estimate_command, *plan)
+    assert found["model"] == "gpt"
     assert found["parameters"]["total"] == sum(found["parameters"]["per_component"].values())
     assert found["active_parameters"] == found["parameters"]["total"]
     assert {"iteration_s", "tflops_per_device", "fits"} <= set(found)
     assert all(stage["memory_bytes"] > 0 for stage in found["stages"])
     gib = found["largest_reserve_bytes"] / 2**30
-    assert document(estimate_command, *PLAN, "--reserve", str(gib))["fits"] is True
-    assert document(estimate_command, *PLAN, "--reserve", str(gib + 1e-6))["fits"] is False
+    assert document(estimate_command, *plan, "--reserve", str(gib))["fits"] is True
+    assert document(estimate_command, *plan, "--reserve", str(gib + 1e-6))["fits"] is False
     routed = document(estimate_command, *MOE)
     assert routed["active_parameters"] < routed["parameters"]["total"]
 

@@ -36,15 +36,19 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def print_json(document: object) -> None:
     """Print one JSON object on standard output."""
+    click.echo(json_text(document))
+
+
+def json_text(document: object) -> str:
+    """Return one JSON object as it is printed."""
     import json
 
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)  # the number of plans is exact, however long
     try:
-        text = json.dumps(document, indent=2, allow_nan=False)
+        return json.dumps(document, indent=2, allow_nan=False)
     finally:
         sys.set_int_max_str_digits(limit)
-    click.echo(text)
 
 
 def writable(output: Path, problem_path: Path, option: str = "-o") -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 
-from nest.costing import LayerProfile, Layout, Measurement, Recipe, Setting
+from nest.costing import FRAMEWORKS, LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
@@ -37,6 +37,8 @@ class Estimated:
         What the model's file decided of the plan.
     profile
         Measured times that it was made with, None without.
+    assumed
+        Why the framework was taken; empty where the user named it.
     """
 
     description: Description
@@ -47,6 +49,7 @@ class Estimated:
     estimate: Estimate
     taken: Mapping[str, Stated] = field(default_factory=dict)
     profile: LayerProfile | None = None
+    assumed: str = ""
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
@@ -101,7 +104,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
     estimate, memory = found.estimate, found.hardware.cluster.hbm_bytes
     return {
         "schema": SCHEMA,
-        "model": found.description.model.name,
+        "model": found.description.model.name or found.description.model.family,
         "parameters": parameter_facts(found.description.model),
         "active_parameters": found.description.model.active_parameters,
         "from_file": dict(found.taken),
@@ -112,6 +115,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "global_batch": found.layout.global_batch,
         "dtype": found.setting.dtype,
         "framework": found.setting.framework.name,
+        "framework_why": f"assumed: {found.assumed}" if found.assumed else "named by the user",
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
         "iteration_s": estimate.iteration_s,
@@ -164,9 +168,17 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
+    summary.add("", _why(found))
     summary.extend("Noted", found.notes)
     columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
     return render(screen, ruled_table(columns, _rows(found)), summary.table)
+
+
+def _why(found: Estimated) -> str:
+    """Return why the framework was assumed, and how to have another; nothing where it was named."""
+    today = FRAMEWORKS[0].name
+    other = f"; --framework {today} for that of today" if found.setting.framework.name != today else ""
+    return f"assumed: {found.assumed}{other}" if found.assumed else ""
 
 
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -125,8 +126,12 @@ class Given:
         ranks = self.problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
         sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
         stages = []
-        for at in range(layout.stages):
-            own = tuple(layer for first, end in self.parts[at :: layout.stages] for layer in layers[first:end])
+        held = [
+            tuple(layer for first, end in self.parts[at :: layout.stages] for layer in layers[first:end])
+            for at in range(layout.stages)
+        ]
+        self._check_again(held)
+        for at, own in enumerate(held):
             kind, count = self._again(at, own)
             start = at * variant.width * layout.data
             ids = tuple(layer.id for layer in own)
@@ -135,9 +140,20 @@ class Given:
         made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
         return replace(made, schedule=self.schedule, chunks=layout.virtual)
 
+    def _check_again(self, held: Sequence[tuple[Layer, ...]]) -> None:
+        """Refuse to recompute more layers of a stage than any stage has that can."""
+        most = max(self._able(own) for own in held)
+        if max(self.layout.recomputed, default=0) > most:
+            what = f"{max(self.layout.recomputed)} layers of a stage, and no stage has more than {most} that can"
+            raise InvalidProblem("recompute_layers", what, f"give at most {most}, or leave it out for all")
+
+    def _able(self, layers: tuple[Layer, ...]) -> int:
+        """Return how many layers can compute again what is asked."""
+        return sum(layer.again(self.layout.recompute) is not None for layer in layers)
+
     def _again(self, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
         """Return what a stage recomputes, and how many layers do; None for all that can."""
         kind, counts = self.layout.recompute, self.layout.recomputed
-        able = sum(layer.again(kind) is not None for layer in layers)
+        able = self._able(layers)
         count = min(counts[at], able) if counts else able
         return ("none", None) if not count else (kind, None if count == able else count)
