@@ -287,6 +287,25 @@ def test_what_programs_read() -> None:
     assert routed["active_parameters"] < routed["parameters"]["total"]
 
 
+def test_the_answer_as_a_file(tmp_path: Path) -> None:
+    """What programs read may be written beside what people do; a place that cannot be written is refused first."""
+    path = tmp_path / "estimate.json"
+    text = run(estimate_command, *PLAN, "-o", str(path))[1]
+    assert text.startswith("Stage")
+    assert json.loads(path.read_text()) == document(estimate_command, *PLAN)
+    with pytest.raises(click.BadParameter, match="cannot write"):
+        run(estimate_command, *PLAN, "-o", str(tmp_path / "none" / "estimate.json"))
+
+
+def test_no_more_layers_recompute_than_there_are() -> None:
+    """A stage may have fewer layers than recompute, but not every one."""
+    wide = (*GPT, "--cluster", "selene:16", "--seq", "2048", "--global-batch", "16", "--tensor", "8", "--pipeline", "2")
+    plan = (*wide, "--stage-layers", "20,28", "--recompute", "full")
+    assert document(estimate_command, *plan, "--recompute-layers", "28") == document(estimate_command, *plan)
+    with pytest.raises(InvalidProblem, match="recompute_layers: 29 layers of a stage, and no stage has more than 28"):
+        run(estimate_command, *plan, "--recompute-layers", "29")
+
+
 def test_layers_of_each_stage() -> None:
     """They may be given, and have to be those of the model."""
     wide = (*GPT, "--cluster", "selene:16", "--seq", "2048", "--global-batch", "16", "--tensor", "8", "--pipeline", "2")

@@ -40,9 +40,11 @@ ORDER = (
     ("validation",),
     ("capture", "execute"),
     ("layer_profiles", "profile"),
+    ("layer_tables",),
     ("ablate", "export"),
     ("report",),
     ("cli",),
+    ("__main__",),
 )
 """Modules and packages, lowest first: each imports from lines above its own only, packages also from themselves."""
 

@@ -11,8 +11,9 @@ import click
 from nest.cli.asked import AskedPlan, asked_cluster, asked_model
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
-from nest.cli.output import check_files, json_text, print_json, screen
+from nest.cli.output import check_files, give, screen
 from nest.cli.run_options import WHOLE, cluster_options, model_options, profile_option, typed_profile
+from nest.cli.tabled import estimated_table, table_at
 
 if TYPE_CHECKING:
     from nest.costing import Layout, Setting
@@ -94,17 +95,19 @@ def estimate_command(
 ) -> int:
     """Estimate time and memory of a plan that you already have.
 
-    Widths that a model file gives are taken from it, unless they are typed.
+    Widths that a model file gives are taken from it, unless they are typed. A table of layers may stand for the model.
 
     Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
     """
-    from nest.files.disk import write_text
     from nest.report.estimate import Estimated, estimate_document, estimate_text
     from nest.runs import Given, estimate
 
     check_files(model_path or Path(), {"-o": output})
-    description = asked_model(model_path, options)
     hardware = _with_links(asked_cluster(cluster_source, options), options["technologies"])
+    table = None if model_path is None else table_at(model_path)
+    if table is not None:
+        return estimated_table(table, hardware, options, output, as_json=as_json)
+    description = asked_model(model_path, options)
     asked = AskedPlan(options, description, hardware)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)
@@ -112,12 +115,7 @@ def estimate_command(
     priced = estimate(Given(description.model, hardware, setting, layout, recipe, profile))
     why = asked.assumed.why if asked.assumed else ""
     found = Estimated(description, hardware, setting, layout, recipe, priced, asked.taken, profile, why)
-    if output is not None:
-        write_text(output, f"{json_text(estimate_document(found))}\n")
-    if as_json:
-        print_json(estimate_document(found))
-    else:
-        click.echo(estimate_text(found, screen()))
+    give(estimate_document(found), lambda: estimate_text(found, screen()), output, as_json=as_json)
     return ExitCode.OK if found.fits else ExitCode.INFEASIBLE
 
 

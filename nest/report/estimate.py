@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 
+from rich.table import Table
+
 from nest.costing import FRAMEWORKS, LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
@@ -13,7 +15,7 @@ from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
-from nest.runs import Estimate, StageMemory
+from nest.runs import Estimate
 
 SCHEMA = "nest.estimate/1"
 
@@ -131,17 +133,22 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "hbm_bytes": memory,
         "reserve_bytes": found.layout.reserve,
         "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
-        "stages": [
-            {
-                "memory_bytes": stage.total,
-                "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
-                "load_s": time.load,
-                "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
-            }
-            for stage, time in zip(estimate.memory, estimate.stages, strict=True)
-        ],
+        "stages": stage_facts(estimate),
         "notes": list(found.notes),
     }
+
+
+def stage_facts(estimate: Estimate) -> list[dict[str, object]]:
+    """Return memory and times of each stage, ready for JSON."""
+    return [
+        {
+            "memory_bytes": stage.total,
+            "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
+            "load_s": time.load,
+            "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
+        }
+        for stage, time in zip(estimate.memory, estimate.stages, strict=True)
+    ]
 
 
 def estimate_text(found: Estimated, screen: Screen) -> str:
@@ -154,24 +161,32 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     if found.profile is not None:
         kinds, rows = ", ".join(row.kind for row in found.measured), counted(len(found.profile.rows), "row")
         summary.add("Measured", f"{kinds}: {len(found.measured)} of {rows} of {found.profile.source}")
-    summary.add("Iteration", duration(estimate.iteration_s))
-    summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
-    summary.add("", f"+ {duration(estimate.step_s)} optimizer")
+    add_iteration(summary, estimate)
     rate = f"{estimate.flops_per_device / 1e12:.1f} TFLOP/s a device, {100 * found.utilisation:.1f} % of its peak"
     summary.add("Throughput", f"{rate}, {layout.global_batch * setting.sequence / estimate.iteration_s:,.0f} tokens/s")
     summary.add("", CONVENTION)
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
-    summary.add("Memory", _verdict(found))
-    apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
-    spread = f"ZeRO-{layout.zero}{apart}"
-    summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
+    summary.add("Memory", verdict(estimate, found.hardware, layout))
+    summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
     summary.add("", _why(found))
     summary.extend("Noted", found.notes)
-    columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
-    return render(screen, ruled_table(columns, _rows(found)), summary.table)
+    return render(screen, stage_table(estimate, found.hardware), summary.table)
+
+
+def add_iteration(summary: Summary, estimate: Estimate) -> None:
+    """Add the time of an iteration, and its parts."""
+    summary.add("Iteration", duration(estimate.iteration_s))
+    summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
+    summary.add("", f"+ {duration(estimate.step_s)} optimizer")
+
+
+def spread(recipe: Recipe, layout: Layout) -> str:
+    """Return the bytes of a parameter, and over what they are spread, in words."""
+    apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
+    return f"{recipe.name}: {recipe.total:g} bytes per parameter, ZeRO-{layout.zero}{apart}"
 
 
 def _why(found: Estimated) -> str:
@@ -184,17 +199,17 @@ def _why(found: Estimated) -> str:
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
 
 
-def _rows(found: Estimated) -> list[tuple[str, ...]]:
-    """Return a row for each stage; neighbours that are alike share one."""
+def stage_table(estimate: Estimate, hardware: Hardware) -> Table:
+    """Return a table with a row for each stage; neighbours that are alike share one."""
     rows = []
-    loads = (time.load for time in found.estimate.stages)
-    stages = enumerate(zip(found.estimate.memory, loads, strict=True))
+    loads = (time.load for time in estimate.stages)
+    stages = enumerate(zip(estimate.memory, loads, strict=True))
     for (memory, load), run in groupby(stages, key=lambda each: each[1]):
         places = [at for at, _ in run]
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.working)
-        total = (size(memory.total), percent(memory.total, found.hardware.cluster.hbm_bytes))
+        total = (size(memory.total), percent(memory.total, hardware.cluster.hbm_bytes))
         rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
-    return rows
+    return ruled_table(tuple(Column(name, number=name != "Stage") for name in HEADERS), rows)
 
 
 def _tokens(found: Estimated) -> str:
@@ -214,10 +229,10 @@ def _plan(setting: Setting, layout: Layout) -> str:
     return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
-def _verdict(found: Estimated) -> str:
-    capacity = found.hardware.cluster.hbm_bytes
-    fullest: StageMemory = max(found.estimate.memory, key=lambda memory: memory.total)
-    held = f"at most {size(fullest.total)} of {size(capacity)} ({percent(fullest.total, capacity)})"
-    if not found.fits:
-        return f"{held}: does not fit, {size(-found.room_bytes)} too much"
-    return f"{held}; fits with a reserve of up to {size(found.layout.reserve + found.room_bytes)}"
+def verdict(estimate: Estimate, hardware: Hardware, layout: Layout) -> str:
+    """Return whether every stage fits, and how much room there is, in words."""
+    capacity, most = hardware.cluster.hbm_bytes, estimate.peak_bytes
+    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", int(capacity) - most
+    if room < 0:
+        return f"{held}: does not fit, {size(-room)} too much"
+    return f"{held}; fits with a reserve of up to {size(layout.reserve + room)}"

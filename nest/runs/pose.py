@@ -73,6 +73,7 @@ class _Maker:
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
+        """Return the run as a problem, with the choices that were left out."""
         self.widths.check_routing(self.run)
         graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
         run = self.run
