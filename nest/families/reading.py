@@ -125,7 +125,7 @@ def _is_override(table: Table) -> bool:
 
 
 def _has_sizes(table: Table) -> bool:
-    """Whether a table has sizes as a ``config.json`` has, which is then refused for its missing type, and not as none."""
+    """Whether a table has sizes as a ``config.json`` has, which is then refused for its type."""
     deep = any(name in table for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
     return deep and any(name in table for name in ("hidden_size", "n_embd", "n_embed", "d_model"))
 
