@@ -1,11 +1,12 @@
-"""NVLink that reaches beyond a node: files that say how far are followed, and of others it is said that it ends there."""
+"""NVLink beyond a node, as far as files say, and hosts whose devices have links of their own to each other."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from nest.files.cluster_file import read_network
-from nest.hardware import Hardware
+from nest.hardware import Hardware, cluster_named
 
 RACKS = """
 switches:
@@ -68,3 +69,38 @@ def test_ports_do_not_tell_hosts(tmp_path: Path) -> None:
     file = tmp_path / "network"
     file.write_text("SwitchName=a Nodes=0x155dfffd33ff7d,0x155dfffd33ffbd\n")
     assert any("nvswitch is left out" in note for note in read_network(file, like="azure-ndv4").notes)
+
+
+MESH = "\n".join(
+    ["=== Link Type between two GPUs ===", " ".join(f"GPU{at}" for at in range(8))]
+    + [f"GPU{at} " + " ".join("0" if to == at else "XGMI" for to in range(8)) for at in range(8)]
+)
+CUBE = """\
+\tGPU0\tGPU1\tGPU2\tGPU3
+GPU0\t X \tNV2\tNV1\tNV1
+GPU1\tNV2\t X \tNV1\tNV1
+GPU2\tNV1\tNV1\t X \tNV2
+GPU3\tNV1\tNV1\tNV2\t X
+"""
+
+
+def test_a_fully_linked_host_is_the_system_of_that_name(tmp_path: Path) -> None:
+    """Catches seven links to seven others counted as one: collectives took seven times as long as by name."""
+    file = tmp_path / "showtopo"
+    file.write_text(MESH)
+    read, named = read_network(file, device="mi300x").cluster, cluster_named("mi300x:8").cluster
+    (level,), (known,) = read.levels, named.levels
+    assert (level.bandwidth_bytes_per_s, level.pair_bytes_per_s) == (448e9, 64e9)
+    assert level == replace(known, name=level.name)
+
+
+def test_own_links_add_up_level_by_level(tmp_path: Path) -> None:
+    """Catches the two single links of a quad counted as one, and links through a switch counted more than once."""
+    file = tmp_path / "topo"
+    file.write_text(CUBE)
+    levels = read_network(file, device="v100-16gb").cluster.levels
+    assert [(level.bandwidth_bytes_per_s, level.pair_bytes_per_s) for level in levels] == [(50e9, None), (50e9, 25e9)]
+    file.write_text(CUBE.replace("NV2", "NV6").replace("NV1", "NV6"))
+    assert [level.bandwidth_bytes_per_s for level in read_network(file, device="v100-16gb").cluster.levels] == [150e9]
+    file.write_text(CUBE.replace("NV1", "SYS"))
+    assert [level.bandwidth_bytes_per_s for level in read_network(file, device="v100-16gb").cluster.levels][1] == 10e9

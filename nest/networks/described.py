@@ -10,6 +10,7 @@ from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, link_of, linked, stack
 from nest.hardware.systems import PCIE_S
+from nest.networks.dedicated import with_own_links
 from nest.networks.fabric import read_ibnetdiscover, read_netq, with_devices
 from nest.networks.graphs import read_graph
 from nest.networks.hostfile import read_hostfile
@@ -25,6 +26,9 @@ from nest.networks.tree import Group, by_domain, innermost, level_tree, one_root
 
 LARGEST_HOST = 16
 """No host has more devices: links that join more reach beyond it, as in a rack of GB200."""
+
+TABLES = ("nvidia", "nccl", "rocm")
+"""Descriptions that say what each pair of a host's devices is joined by."""
 
 FAR = 1.05
 """Levels that cost more than this many times the exact cost of some pair are mentioned."""
@@ -65,17 +69,23 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
         If it is of no kind that is known, is wrong, or something is missing.
     """
     kind = kind_of(text)
-    levelling = _READERS[kind](text, asked)
+    read = _READERS[kind](text, asked)
+    levelling, single = with_own_links(read, asked.device) if kind in TABLES else (read, _rated(read))
     levels = levelling.cluster.levels
     facts = {_figures(tier): tier.facts for tier in asked.tiers}  # tiers need not have names of their own
     alone = (
-        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked)) for level in levels
+        LevelFacts(pair_bytes_per_s=rate, link=_inside(level, kind, asked))
+        for level, rate in zip(levels, single, strict=True)
     )
     chosen = tuple(facts.get(_figures(level), other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
     cluster = levelling.cluster
     named = replace(linked(cluster, asked.device, chosen, asked.library), name=name or cluster.name)
     return Hardware(asked.device, named, chosen, levelling.order, notes, levelling.pairs)
+
+
+def _rated(levelling: Levelling) -> tuple[float, ...]:
+    return tuple(level.bandwidth_bytes_per_s for level in levelling.cluster.levels)
 
 
 def kind_of(text: str) -> str:
@@ -107,7 +117,7 @@ def _inside(level: Level, kind: str, asked: Asked) -> str:
     device = asked.device
     if kind == "netq" and level.bandwidth_bytes_per_s == asked.tiers[0].bandwidth_bytes_per_s:
         return link_of("node", device.name)
-    if kind not in ("nvidia", "nccl", "rocm"):
+    if kind not in TABLES:
         return ""
     return "pcie" if level.latency_s >= PCIE_S else link_of("node", device.name)
 
@@ -215,7 +225,7 @@ def _domains(
 
 
 def _ends_at_the_node(inside: Tier, widest: int) -> tuple[str, ...]:
-    """Return what to say where links reach beyond a node, and no file says how far; ``widest``: what it says instead."""
+    """Return what to say where links reach beyond a node, and no file says how far; ``widest`` is what it has."""
     if inside.group <= LARGEST_HOST:
         return ()
     what = f"has groups of {widest} devices" if widest else "does not say which"
