@@ -218,7 +218,7 @@ def test_references_in_yaml() -> None:
 
 
 def test_what_files_of_fsdp_say() -> None:
-    """Sizes, data type, ZeRO type by the sharding strategy, and recomputation; a microbatch may be found at the start."""
+    """Sizes, data type, ZeRO type by the sharding strategy, recomputation; a microbatch may be found at the start."""
     training = "global_train_batch_size: 64\ndevice_train_microbatch_size: {}\nprecision: amp_fp16\n"
     sharded = "fsdp_config: {{sharding_strategy: {}, activation_checkpointing: true}}\n"
     found = describe(f"{FOUNDRY}{training.format(8)}{sharded.format('SHARD_GRAD_OP')}")
