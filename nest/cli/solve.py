@@ -15,7 +15,7 @@ from nest.cli.exits import ExitCode, result_code
 from nest.cli.frameworks import for_option, require_alone, search_for, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
-from nest.cli.output import check_files, print_json, print_left_out, screen
+from nest.cli.output import check_files, print_json, print_tried, screen
 from nest.cli.reading import solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
@@ -90,7 +90,7 @@ def solve_command(
     require_all_cuts(cuts, **others_given, certify=certify, runners_up=runners is not None)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
-    problem, posed = _asked(problem_path, preset, settings, options)
+    problem, posed, tried = _asked(problem_path, preset, settings, options)
     origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
     if write_problem is not None:
         _write_problem(problem, write_problem)
@@ -98,7 +98,6 @@ def solve_command(
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
-        tried = _tried(posed)
         answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, tried, target), quiet=as_json)
         _write_plan(answer.result, output, origin, provenance)
         print_least(answer, tried, time_limit, certify=certify, as_json=as_json)
@@ -108,7 +107,7 @@ def solve_command(
         result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
         if result.status.value == "infeasible" and posed is not None and not posed.tried.all_tried:
             settings = (*settings, *_untrimmed(posed.run))
-            problem, posed = _asked(problem_path, preset, settings, options)
+            problem, posed, tried = _asked(problem_path, preset, settings, options)
             origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
             if write_problem is not None:
                 _write_problem(problem, write_problem)
@@ -120,14 +119,7 @@ def solve_command(
     _write_plan(result, output, origin, provenance)
     run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
     asked = shown(run, found, details=details)
-    return _print(problem, posed, result, certificate, asked, as_json=as_json)
-
-
-def _tried(posed: Posed | None) -> Tried:
-    """Return how much of the space is tried: all that a problem has which is posed by no run."""
-    from nest.runs import EVERY_PLAN
-
-    return EVERY_PLAN if posed is None else posed.tried
+    return _print(problem, (posed, tried), result, certificate, asked, as_json=as_json)
 
 
 def _untrimmed(run: Run) -> tuple[str, ...]:
@@ -148,16 +140,17 @@ def _preset(preset: str | None, objective: str | None) -> str | None:
 
 def _asked(
     problem_path: Path | None, preset: str | None, settings: tuple[str, ...], options: dict[str, Any]
-) -> tuple[Problem, Posed | None]:
-    """Return the problem, and the run that it is of, where it is of one."""
+) -> tuple[Problem, Posed | None, Tried]:
+    """Return the problem, the run that it is of, where it is of one, and what of space and devices is tried."""
     from nest.files import read_problem
     from nest.files.settings import with_own
-    from nest.runs import problem_of
+    from nest.runs import EVERY_PLAN, problem_of
     from nest.runs.carried import changed, posed_from
 
     captured = typed_captured(options) if problem_path is None else None
     if captured is not None:
-        return changed(captured, preset, settings, captured.name), None
+        found, tried = captured
+        return changed(found, preset, settings, found.name), None, tried
     run = typed_run(problem_path, options, preset)
     if run is not None:
         posed: Posed | None = problem_of(replace(run, choices=with_own(run.choices, settings)))
@@ -166,14 +159,14 @@ def _asked(
         posed = posed_from(problem_path, settings)
     if posed is not None:
         source = str(problem_path) if problem_path else posed.problem.name
-        return changed(posed.problem, preset, settings, source), posed
+        return changed(posed.problem, preset, settings, source), posed, posed.tried
     assert problem_path is not None
-    return changed(read_problem(problem_path), preset, settings, str(problem_path)), None
+    return changed(read_problem(problem_path), preset, settings, str(problem_path)), None, EVERY_PLAN
 
 
 def _print(
     problem: Problem,
-    posed: Posed | None,
+    asked_of: tuple[Posed | None, Tried],
     result: Result,
     certificate: Certificate | None,
     asked: Shown,
@@ -185,13 +178,13 @@ def _print(
     from nest.runs import pair_gap
 
     explanation = _explanation(problem, result)
-    tried = _tried(posed)
+    posed, tried = asked_of
     gap = None if posed is None or result.plan is None else pair_gap(problem, result.plan, posed.run.hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
         document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
-        aside = {} if posed is None else {"source": posed.run.source, **tried.document()}
-        print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
+        source = {} if posed is None else {"source": posed.run.source}
+        print_json({**document, **source, **tried.document(), **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
@@ -200,7 +193,7 @@ def _print(
             click.echo(f"{'Pairs':<11}{gap.text}")
         if posed is not None and posed.run.source:
             click.echo(f"{'Source':<11}{posed.run.source}")
-        print_left_out(tried)
+        print_tried(tried)
     return result_code(result)
 
 

@@ -13,6 +13,7 @@ from nest.presets import DEFAULT, SIMULATED, Preset
 from nest.problem import Choices, Problem, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
+from nest.runs.reserve import Reserve
 from nest.runs.run import Run
 from nest.runs.training import stepping, training_of
 from nest.runs.tried import Tried
@@ -41,7 +42,7 @@ class Posed:
     @property
     def tried(self) -> Tried:
         """How much of the space an answer to the problem is about."""
-        return Tried(self.left_out)
+        return Tried(self.left_out, Reserve.of(self.run.reserved_bytes, self.run.reserve_bytes))
 
 
 def problem_of(run: Run) -> Posed:
