@@ -184,7 +184,14 @@ def _print(
         proof = None if certificate is None else proof_document(certificate)
         document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
         source = {} if posed is None else {"source": posed.run.source}
-        print_json({**document, **source, **tried.document(), **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
+        print_json(
+            {
+                **document,
+                **source,
+                **tried.document(),
+                **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share}),
+            }
+        )
     else:
         from nest.report.terminal import solution_text
 

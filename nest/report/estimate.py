@@ -13,7 +13,8 @@ from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
-from nest.runs import Estimate, StageMemory
+from nest.runs import Estimate, StageMemory, default_reserve_bytes
+from nest.runs.reserve import OTHERS
 
 SCHEMA = "nest.estimate/1"
 
@@ -91,6 +92,16 @@ class Estimated:
         return self.room_bytes >= 0
 
     @property
+    def default_reserve_bytes(self) -> int:
+        """Bytes that `nest solve` keeps free of a device where nothing is said of it."""
+        return default_reserve_bytes(self.hardware.cluster)
+
+    @property
+    def tight(self) -> bool:
+        """Whether it fits only where less than the default reserve is left, a reserve that was asked for among it."""
+        return self.fits and self.layout.reserve + self.room_bytes < self.default_reserve_bytes
+
+    @property
     def utilisation(self) -> float:
         """Model FLOP/s over the peak of the data type (MFU)."""
         return self.estimate.flops_per_device / self.hardware.device.peak(self.setting.dtype)
@@ -127,6 +138,8 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "hbm_bytes": memory,
         "reserve_bytes": found.layout.reserve,
         "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
+        "default_reserve_bytes": found.default_reserve_bytes,
+        "tight": found.tight,
         "stages": [
             {
                 "memory_bytes": stage.total,
@@ -159,6 +172,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
     summary.add("Memory", _verdict(found))
+    summary.add("", f"tight: {OTHERS}" if found.tight else "", "yellow")
     apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
     spread = f"ZeRO-{layout.zero}{apart}"
     summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
@@ -208,4 +222,5 @@ def _verdict(found: Estimated) -> str:
     held = f"at most {size(fullest.total)} of {size(capacity)} ({percent(fullest.total, capacity)})"
     if not found.fits:
         return f"{held}: does not fit, {size(-found.room_bytes)} too much"
-    return f"{held}; fits with a reserve of up to {size(found.layout.reserve + found.room_bytes)}"
+    reserve = f" beside the reserve of {size(found.layout.reserve)}" if found.layout.reserve else ""
+    return f"{held}: fits, with {size(found.room_bytes)} to spare{reserve}"

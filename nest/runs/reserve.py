@@ -9,7 +9,7 @@ from nest.cluster import Cluster
 PERCENT, UNIT = 5, 2**20
 """Of the memory of a device, in whole MiB; ``docs/costs.md`` has the published rows that it is taken from."""
 
-OTHERS = "frameworks and communication take 2 to 14 GiB more (docs/costs.md)"
+OTHERS = "frameworks and communication take 2 to 14 GiB besides (docs/costs.md)"
 """What an estimate does not count where nothing is kept in reserve, in words."""
 
 
@@ -45,7 +45,7 @@ class Reserve:
 
     @property
     def aside(self) -> str:
-        """What is said behind the amount: that it is the default, and what takes it away; nothing where it was given."""
+        """What is said behind the amount where it is the default: that it is, and what takes it away."""
         return f" (default {PERCENT} %); --reserve 0 or reserve_gib = 0 for none" if self.is_default else ""
 
     def document(self) -> dict[str, object]:

@@ -49,7 +49,7 @@ class Tried:
         return "infeasible" if self.all_tried else f"infeasible, all{self.aside}"
 
     def document(self) -> dict[str, object]:
-        """Return what documents of a run say besides: the reserve, what was left out, whether none of it is possible."""
+        """Return what documents of a run say besides: the reserve, and what was left out."""
         reserve = {} if self.reserve is None else self.reserve.document()
         if self.left_out is None:
             return reserve
