@@ -99,6 +99,12 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     return streams.err
 
 
+def test_module_is_the_command_line() -> None:
+    """``python -m nest`` does what the script does, wherever that is."""
+    done = subprocess.run([sys.executable, "-m", "nest", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("nest ")
+
+
 def test_help_is_quick() -> None:
     """Help comes at once: it takes a tenth of a second of the processor; the limit is generous to slow machines."""
 

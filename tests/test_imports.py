@@ -43,6 +43,7 @@ ORDER = (
     ("ablate", "export"),
     ("report",),
     ("cli",),
+    ("__main__",),
 )
 """Modules and packages, lowest first: each imports from lines above its own only, packages also from themselves."""
 
