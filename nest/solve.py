@@ -81,6 +81,7 @@ def solve(
     end = None if time_limit_s is None else begin + time_limit_s
 
     def ask(built: Problem, most: int | None) -> Result:
+        """Return the best plan of a problem below so many ticks, if there is a limit."""
         return _solve(_Request(built, Tables.of(built), end, report, most), backend, cuts)
 
     if problem.cluster.menus and not affordable(problem):

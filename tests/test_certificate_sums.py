@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import oracle_default as oracle
+import oracle_plans
 import pytest
 from pace import is_within
 from random_branches import random_branched, random_branched_plan
@@ -88,7 +88,7 @@ def test_many(seed: int) -> None:
 def outer_choices(problem: Problem) -> int:
     """Return how many there are; with one replica all arrangements are the same."""
     found = set()
-    for each in oracle.outer_choices(problem):
+    for each in oracle_plans.outer_choices(problem):
         found.add((each.variant, each.stages, each.replicas, each.arrangement if each.replicas > 1 else ""))
     return len(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import oracle_default as oracle
+import oracle_plans
 import pytest
 from judging import judged
 from random_default import SMALL, Size, random_plan, random_problem, with_whole_experts
@@ -192,7 +193,7 @@ def test_local_side_constraints(seed: int) -> None:
     problem = problem.with_constraints(every[seed % len(every)])
     result = solve(problem)
     best: int | None = None
-    for _, verdict in judged(problem, oracle.plans(problem)):
+    for _, verdict in judged(problem, oracle_plans.plans(problem)):
         if verdict.legal and verdict.objective_ticks is not None:
             best = verdict.objective_ticks if best is None else min(best, verdict.objective_ticks)
     assert result.objective_ticks == best, f"{show_problem(problem)}\n{result}"

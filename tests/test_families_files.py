@@ -219,7 +219,7 @@ def test_references_in_yaml() -> None:
 
 def test_sizes_of_llm_foundry_are_needed() -> None:
     """A reference that leads nowhere is no size."""
-    assert "model.d_model: '${variables.width}' is no whole number" in refusal(FOUNDRY.replace("  width: 64\n", ""))
+    assert "model.d_model: ${variables.width} has no value in the file" in refusal(FOUNDRY.replace("  width: 64\n", ""))
 
 
 # Hyperparameters and the command line

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import oracle_default as oracle
+import oracle_plans
 import pytest
 from judging import judged
 from ortools.sat.python import cp_model
@@ -191,7 +192,7 @@ def coupled(kind: str, seed: int) -> Problem:
 
 def best_of_all(problem: Problem) -> int | None:
     """Return the least of what the legal plans take, of all that the reference lists, as the judge has them."""
-    legal = (verdict.objective_ticks for _, verdict in judged(problem, oracle.plans(problem)) if verdict.legal)
+    legal = (verdict.objective_ticks for _, verdict in judged(problem, oracle_plans.plans(problem)) if verdict.legal)
     return min((ticks for ticks in legal if ticks is not None), default=None)
 
 
@@ -223,7 +224,7 @@ def test_least_where_stages_are_tied(kind: str, seed: int) -> None:
     best = solve(problem)
     assert best.objective_s is not None
     most, within = best.time.ticks(best.objective_s * 1.3), list[tuple[int, int]]()
-    for plan, verdict in judged(problem, oracle.plans(problem)):
+    for plan, verdict in judged(problem, oracle_plans.plans(problem)):
         if verdict.legal and verdict.objective_ticks is not None and verdict.objective_ticks <= most:
             within.append((plan.used_devices, max(stage.memory for stage in verdict.stages)))
     amounts: tuple[Literal["devices", "memory"], ...] = ("devices", "memory")

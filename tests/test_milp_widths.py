@@ -7,7 +7,7 @@ from itertools import combinations, pairwise, product
 from types import ModuleType
 from typing import Any
 
-import oracle_default as oracle
+import oracle_plans
 import oracle_uneven
 import pytest
 import random_inside
@@ -170,7 +170,7 @@ def _broken_pair(made: SumFormulation, choice: int) -> list[int] | None:
 
 def every_plan(problem: Problem) -> Iterator[Plan]:
     """Yield the plans whose stages may differ, as the reference lists them, and those of one variant."""
-    yield from oracle.plans(problem)
+    yield from oracle_plans.plans(problem)
     for shape in oracle_uneven.shapes(problem):
         layers = len(problem.graphs[shape.pieces[0].variant])
         for inside in combinations(range(1, layers), len(shape.pieces) - 1):

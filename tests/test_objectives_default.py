@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import oracle_default
+import oracle_plans
 import pytest
 import random_default
 from judging import judged
@@ -25,7 +25,7 @@ def case(seed: int) -> tuple[Problem, list[Tried] | None]:
     """Return a random problem, and what each of its legal plans uses, None where there are too many."""
     problem = random_default.random_problem(seed, TINY)
     found = []
-    for count, (plan, verdict) in enumerate(judged(problem, oracle_default.plans(problem))):
+    for count, (plan, verdict) in enumerate(judged(problem, oracle_plans.plans(problem))):
         if count >= MOST_PLANS:
             return problem, None
         if verdict.legal:

@@ -15,7 +15,7 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
 from nest.problem import Choices, Problem, Variant
 from nest.runs.pose import preset_of
-from nest.runs.reserve import default_reserve_bytes
+from nest.runs.reserve import Reserve
 from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
@@ -56,10 +56,14 @@ class Wanted:
     profile: LayerProfile | None = None
 
     @property
-    def reserved_bytes(self) -> int:
+    def reserve(self) -> Reserve:
         """What framework and communication take of every device: what was given, else the default."""
-        default = default_reserve_bytes(self.hardware.cluster)
-        return default if self.reserve_bytes is None else self.reserve_bytes
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
 
     @property
     def cut_experts(self) -> bool:

@@ -122,7 +122,7 @@ def asked_cluster(source: str, options: Mapping[str, Any]) -> Hardware:
 
 
 def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
-    """Return a file of a network as a cluster file of ours would name it, or None where there is none.
+    """Return a file of a network, or of a system, as a cluster file of ours would have it; None where there is none.
 
     Raises
     ------
@@ -134,6 +134,11 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     from nest.files.cluster_file import SCHEMA, ClusterText
     from nest.hardware import system_named
 
+    system = _system_text(source, options)
+    if system is not None:
+        return system
+    if options["hostfile"] is not None:
+        raise click.UsageError(f"--hostfile goes with a cluster file of Metis, and --cluster {source} is none")
     text = _network(Path(source))
     typed = {name: options[name] for name in OF_NETWORKS if options[name] is not None}
     if text is None:
@@ -151,6 +156,37 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     return ClusterText(path.name, "\n".join(lines), text, source, source)
 
 
+def _system_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
+    """Return a cluster file of ours that says what another planner's description does, or None where there is none.
+
+    Behind the name of such a file may stand how many devices there are, as behind that of a cluster.
+    """
+    from nest.errors import InvalidProblem
+    from nest.files.cluster_file import SCHEMA, ClusterText
+    from nest.files.cluster_systems import Wanted, system_kind, system_text
+    from nest.files.disk import read_text
+
+    name, _, digits = source.rpartition(":")
+    counted = bool(name) and digits.isdecimal() and Path(name).is_file() and not Path(source).exists()
+    path = Path(name if counted else source)
+    if not path.is_file():
+        return None
+    text = read_text(path, InvalidProblem)
+    kind = "" if SCHEMA in text else system_kind(text)
+    if not kind:
+        return None
+    for option in ("like", "root", "topology"):
+        if options[option] is not None:
+            raise click.UsageError(f"--{option}: {path} is a system of {kind}, with links of its own; leave it out")
+    hosts = "" if options["hostfile"] is None else read_text(options["hostfile"], InvalidProblem)
+    count = int(digits) if counted else None
+    wanted = Wanted(count, options["device"] or "", options["gpus_per_node"], hosts)
+    try:
+        return ClusterText(path.stem, system_text(kind, text, wanted, path.name.partition(".")[0]), source=str(path))
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+
+
 def _network(path: Path) -> str | None:
     """Return the text of a file that describes a network, and is no cluster file of ours; None for all others."""
     from nest.errors import InvalidProblem
@@ -158,13 +194,23 @@ def _network(path: Path) -> str | None:
     from nest.files.disk import read_text
     from nest.networks import kind_of
 
-    if not path.is_file():
+    if not path.is_file() or path.suffix.lower() == ".toml":
         return None
     text = read_text(path, InvalidProblem)
     try:
-        return text if SCHEMA not in text and kind_of(text) else None
+        return text if SCHEMA not in text and not _is_toml(text) and kind_of(text) else None
     except InvalidProblem:
         return None
+
+
+def _is_toml(text: str) -> bool:
+    """Whether a text is TOML, as of all descriptions of clusters only those of ours are."""
+    import tomllib
+
+    try:
+        return bool(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -176,19 +222,23 @@ class AskedPlan:
     options
         By name, as click has them.
     description
-        The model's file.
+        The model's file; None where the model is a table of layers, which says nothing of a plan.
     devices
         Of the cluster.
     """
 
     options: Mapping[str, Any]
-    description: Description
+    description: Description | None
     devices: int
+
+    @property
+    def _stated(self) -> Mapping[str, Stated]:
+        return {} if self.description is None else self.description.settings
 
     @property
     def taken(self) -> dict[str, Any]:
         """What the model's file decides, since it was not typed."""
-        stated, options = self.description.settings, self.options
+        stated, options = self._stated, self.options
         names = {"sequence": "seq", "target_sequence": "", "devices": ""}
         open_ = {name for name in stated if options.get(names.get(name, name)) is None} - {"devices"}
         if "stage_layers" in stated and not self._split():
@@ -209,6 +259,7 @@ class AskedPlan:
         """
         from nest.costing import Setting, framework_named
 
+        assert self.description is not None, "a table of layers has no setting"
         check_sequence(self.options["seq"], self.description.model)
         tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
         return Setting(
@@ -219,7 +270,7 @@ class AskedPlan:
             self._said("context", 1),
             self._said("context_kind", "ring"),
             self._said("expert", 1),
-            expert_tensor(self.options, self.description.settings, tensor),
+            expert_tensor(self.options, self._stated, tensor),
             flash=self._said("flash", framework.fused_attention),
             dtype=self._said("dtype", "bf16"),
             padding=self._said("padding", 128),
@@ -276,7 +327,7 @@ class AskedPlan:
         typed = self.options["stage_layers"]
         if typed is not None:
             return tuple(typed)
-        settings = self.description.settings
+        settings = self._stated
         kept = all(self._said(name, 1) == settings.get(name, 1) for name in ("pipeline", "virtual"))
         stated = settings.get("stage_layers")
         return stated if isinstance(stated, tuple) and kept else ()
@@ -297,7 +348,7 @@ class AskedPlan:
     def _said(self, name: str, usual: Any) -> Any:
         """Return what was typed, else what the file says, else what is usual."""
         value = self.options[name]
-        return self.description.settings.get(name, usual) if value is None else value
+        return self._stated.get(name, usual) if value is None else value
 
     def _shares_sequence(self, tensor: int) -> bool:
         """Return whether the sequence is shared; a file that says so means widths above 1."""
@@ -307,13 +358,13 @@ class AskedPlan:
     def _needed(self, name: str, said: str, usual: int = 0) -> int:
         from nest.families.description import number
 
-        value = self.options[name] or number(self.description.settings, said, usual)
+        value = self.options[name] or number(self._stated, said, usual)
         if not value:
             raise click.UsageError(f"--{name.replace('_', '-')} is missing, and the model does not say it")
         return int(value)
 
     def _lengths(self) -> tuple[tuple[str, int], ...]:
-        target = self.description.settings.get("target_sequence")
+        target = self._stated.get("target_sequence")
         return (("text", int(target)),) if isinstance(target, int) and target else ()
 
 

@@ -37,7 +37,7 @@ def typed_captured(options: Mapping[str, Any]) -> tuple[Problem, Tried] | None:
     from nest.cli.asked import asked_cluster, reserve_bytes
     from nest.cli.run_options import typed_choices, typed_profile
     from nest.costing import framework_named, recipe_named
-    from nest.runs import Reserve, Tried
+    from nest.runs import Tried
 
     path: Path | None = options["model_path"]
     if path is None or not is_captured(path):
@@ -54,8 +54,7 @@ def typed_captured(options: Mapping[str, Any]) -> tuple[Problem, Tried] | None:
         profile=typed_profile(options),
         **more,
     )
-    reserve = Reserve.of(wanted.reserved_bytes, wanted.reserve_bytes)
-    return captured_problem(captured, wanted), Tried(reserve=reserve)
+    return captured_problem(captured, wanted), Tried(reserve=wanted.reserve)
 
 
 def _check(path: Path, options: Mapping[str, Any]) -> None:

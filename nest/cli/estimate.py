@@ -13,6 +13,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import print_json, screen
 from nest.cli.run_options import WHOLE, cluster_options, model_options, profile_option, typed_profile
+from nest.cli.tabled import estimated_table, table_at
 
 if TYPE_CHECKING:
     from nest.costing import Layout, Setting
@@ -87,15 +88,18 @@ def _usual(text: str, usual: object) -> str:
 def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
     """Estimate time and memory of a plan that you already have.
 
-    Widths that a model file gives are taken from it, unless they are typed.
+    Widths that a model file gives are taken from it, unless they are typed. A table of layers may stand for the model.
 
     Exit codes: 0 the plan fits, 3 a stage needs more memory than a device has.
     """
     from nest.report.estimate import Estimated, estimate_document, estimate_text
     from nest.runs import Given, estimate
 
-    description = asked_model(model_path, options)
     hardware = _with_links(asked_cluster(cluster_source, options), options["technologies"])
+    table = None if model_path is None else table_at(model_path)
+    if table is not None:
+        return estimated_table(table, hardware, options, as_json=as_json)
+    description = asked_model(model_path, options)
     asked = AskedPlan(options, description, hardware.cluster.devices)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)

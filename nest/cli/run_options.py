@@ -72,7 +72,14 @@ def cluster_options(*, required: bool) -> Callable[[Any], Any]:
     what = "A cluster, as in dgx-h100:512, or a file: of ours, or of a network (topology.conf and others)."
 
     def added(command: Any) -> Any:
+        """Return a command with the options."""
         for option in (
+            click.option(
+                "--hostfile",
+                metavar="FILE",
+                type=click.Path(path_type=Path),
+                help="With hosts of Metis: how many devices each has.",
+            ),
             click.option("--topology", metavar="NAME", help="Which of several topologies in it."),
             click.option("--root", metavar="NAME", help="Which of several trees in it."),
             click.option("--gpus-per-node", metavar="N", type=WHOLE, help="With it: devices of a node."),

@@ -13,6 +13,7 @@ from nest.cli.options import json_option, problem_options
 from nest.cli.output import print_json, screen
 from nest.cli.profiled import show_profiles
 from nest.cli.reading import model_from, problem_from
+from nest.cli.tabled import show_table
 
 if TYPE_CHECKING:
     from nest.families import Description
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Tokens of a model's vocabulary, where its file leaves them to a tokenizer.",
 )
+@click.option(
+    "-o", "output", metavar="FILE.csv", type=click.Path(path_type=Path), help="Write measured layers as a table, too."
+)
 @json_option
 def show_command(
-    *, problem_path: Path, preset: str | None, settings: tuple[str, ...], vocab: int | None, as_json: bool
+    *,
+    problem_path: Path,
+    preset: str | None,
+    settings: tuple[str, ...],
+    vocab: int | None,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Show what was read from a problem, or from a model.
 
@@ -38,7 +48,10 @@ def show_command(
     """
     if show_captured(problem_path, as_json=as_json):
         return ExitCode.OK
-    if show_profiles(problem_path, {"--preset": preset, "--set": settings, "--vocab": vocab}, as_json=as_json):
+    others = {"--preset": preset, "--set": settings, "--vocab": vocab}
+    if show_table(problem_path, others, output, as_json=as_json):
+        return ExitCode.OK
+    if show_profiles(problem_path, others, as_json=as_json):
         return ExitCode.OK
     model = model_from(problem_path, vocab)
     if model is not None:

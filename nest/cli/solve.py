@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -19,11 +19,13 @@ from nest.cli.output import check_files, print_json, print_tried, screen
 from nest.cli.reading import solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
+from nest.cli.tabled import typed_table
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
     from nest.explain import Explanation
     from nest.files.origin import Origin
+    from nest.hardware import Hardware
     from nest.problem import Problem
     from nest.report.shown import Shown
     from nest.result import Result
@@ -90,36 +92,48 @@ def solve_command(
     require_all_cuts(cuts, **others_given, certify=certify, runners_up=runners is not None)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
-    problem, posed, tried = _asked(problem_path, preset, settings, options)
-    origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
-    if write_problem is not None:
-        _write_problem(problem, write_problem)
+    asked = _asked(problem_path, preset, settings, options)
+    problem, origin = asked.problem, _written(asked, problem_path, (preset, settings), options, (output, write_problem))
     provenance = {} if target is None else {"for": target}
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
-        answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, tried, target), quiet=as_json)
+        search = search_for(asked.run, asked.tried, target)
+        answer = minimized(problem, minimize, allowed_s, time_limit, search, quiet=as_json)
         _write_plan(answer.result, output, origin, provenance)
-        print_least(answer, tried, time_limit, certify=certify, as_json=as_json)
+        print_least(answer, asked.tried, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
     parts: tuple[Problem, ...] = ()
     if target is None:
         result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
-        if result.status.value == "infeasible" and posed is not None and not posed.tried.all_tried:
-            settings = (*settings, *_untrimmed(posed.run))
-            problem, posed, tried = _asked(problem_path, preset, settings, options)
-            origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
-            if write_problem is not None:
-                _write_problem(problem, write_problem)
+        if result.status.value == "infeasible" and asked.run is not None and not asked.tried.all_tried:
+            settings = (*settings, *_untrimmed(asked.run))
+            asked = _asked(problem_path, preset, settings, options)
+            problem = asked.problem
+            origin = _written(asked, problem_path, (preset, settings), options, (output, write_problem))
             result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
     else:
-        problem, found_for = solved_for(problem, posed, target, time_limit, quiet=as_json)
+        problem, found_for = solved_for(problem, asked.run, target, time_limit, quiet=as_json)
         result, parts = found_for.result, found_for.parts
     certificate = _confirm(problem, result, parts, time_limit) if certify else None
     _write_plan(result, output, origin, provenance)
-    run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
-    asked = shown(run, found, details=details)
-    return _print(problem, (posed, tried), result, certificate, asked, as_json=as_json)
+    wanted = shown(asked.run, others(problem, result.plan, runners, time_limit), details=details)
+    return _print(asked._replace(problem=problem), result, certificate, wanted, as_json=as_json)
+
+
+class _Asked(NamedTuple):
+    """A problem, what it was posed from, and how much of the space it has.
+
+    The run is None where a file of costs, a captured module or a table of layers says what layers take; the hardware,
+    where nobody knows more of the network than its levels.
+    """
+
+    problem: Problem
+    tried: Tried
+    run: Run | None = None
+    hardware: Hardware | None = None
+    source: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def _untrimmed(run: Run) -> tuple[str, ...]:
@@ -138,10 +152,8 @@ def _preset(preset: str | None, objective: str | None) -> str | None:
     return OBJECTIVES[objective]
 
 
-def _asked(
-    problem_path: Path | None, preset: str | None, settings: tuple[str, ...], options: dict[str, Any]
-) -> tuple[Problem, Posed | None, Tried]:
-    """Return the problem, the run that it is of, where it is of one, and what of space and devices is tried."""
+def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, ...], options: dict[str, Any]) -> _Asked:
+    """Return the problem, and what it was posed from."""
     from nest.files import read_problem
     from nest.files.settings import with_own
     from nest.runs import EVERY_PLAN, problem_of
@@ -150,7 +162,11 @@ def _asked(
     captured = typed_captured(options) if problem_path is None else None
     if captured is not None:
         found, tried = captured
-        return changed(found, preset, settings, found.name), None, tried
+        return _Asked(changed(found, preset, settings, found.name), tried)
+    table = typed_table(options, preset, settings) if problem_path is None else None
+    if table is not None:
+        problem = changed(table.problem, preset, settings, table.problem.name)
+        return _Asked(problem, table.tried, hardware=table.run.hardware, notes=table.run.notes)
     run = typed_run(problem_path, options, preset)
     if run is not None:
         posed: Posed | None = problem_of(replace(run, choices=with_own(run.choices, settings)))
@@ -159,47 +175,36 @@ def _asked(
         posed = posed_from(problem_path, settings)
     if posed is not None:
         source = str(problem_path) if problem_path else posed.problem.name
-        return changed(posed.problem, preset, settings, source), posed, posed.tried
+        problem = changed(posed.problem, preset, settings, source)
+        return _Asked(problem, posed.tried, posed.run, posed.run.hardware, posed.run.source)
     assert problem_path is not None
-    return changed(read_problem(problem_path), preset, settings, str(problem_path)), None, EVERY_PLAN
+    return _Asked(changed(read_problem(problem_path), preset, settings, str(problem_path)), EVERY_PLAN)
 
 
-def _print(
-    problem: Problem,
-    asked_of: tuple[Posed | None, Tried],
-    result: Result,
-    certificate: Certificate | None,
-    asked: Shown,
-    *,
-    as_json: bool,
-) -> ExitCode:
+def _print(asked: _Asked, result: Result, certificate: Certificate | None, wanted: Shown, *, as_json: bool) -> ExitCode:
     from nest.files import proof_document, result_document
     from nest.report.runners import runners_document
     from nest.runs import pair_gap
 
-    explanation = _explanation(problem, result)
-    posed, tried = asked_of
-    gap = None if posed is None or result.plan is None else pair_gap(problem, result.plan, posed.run.hardware)
+    problem, tried = asked.problem, asked.tried
+    explanation, hardware = _explanation(problem, result), asked.hardware
+    gap = None if hardware is None or result.plan is None else pair_gap(problem, result.plan, hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
-        document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
-        source = {} if posed is None else {"source": posed.run.source}
-        print_json(
-            {
-                **document,
-                **source,
-                **tried.document(),
-                **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share}),
-            }
-        )
+        document = {**result_document(result, proof, explanation), **runners_document(problem, wanted.runners)}
+        aside: dict[str, object] = ({} if asked.run is None else {"source": asked.source}) | tried.document()
+        aside |= {"notes": list(asked.notes)} if asked.notes else {}
+        print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
-        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked, tried=tried))
+        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=wanted, tried=tried))
         if gap is not None:
             click.echo(f"{'Pairs':<11}{gap.text}")
-        if posed is not None and posed.run.source:
-            click.echo(f"{'Source':<11}{posed.run.source}")
+        if asked.source:
+            click.echo(f"{'Source':<11}{asked.source}")
+        for at, note in enumerate(asked.notes):
+            click.echo(f"{'' if at else 'Noted':<11}{note}")
         print_tried(tried)
     return result_code(result)
 
@@ -213,8 +218,28 @@ def _write_plan(result: Result, output: Path | None, origin: Origin | None, more
         write_plan(result.plan, output, origin, computed_now() | more)
 
 
+def _written(
+    asked: _Asked,
+    problem_path: Path | None,
+    changes: tuple[str | None, tuple[str, ...]],
+    options: dict[str, Any],
+    files: tuple[Path | None, Path | None],
+) -> Origin | None:
+    """Return where the problem comes from, for the file of its plan, and write it.
+
+    Of the files the first is that of the plan, the second that of the problem; None where one was not asked for.
+    """
+    from nest.files import write_problem
+
+    plan, file = files
+    origin = None if plan is None else _origin(asked, problem_path, changes, options)
+    if file is not None:
+        write_problem(asked.problem, file)
+    return origin
+
+
 def _origin(
-    asked: tuple[Problem, Posed | None],
+    asked: _Asked,
     problem_path: Path | None,
     changes: tuple[str | None, tuple[str, ...]],
     options: dict[str, Any],
@@ -222,18 +247,11 @@ def _origin(
     """Return where the problem comes from, and what was typed to change it, for the plan file."""
     from nest.runs.carried import origin_of, origin_of_file
 
-    problem, posed = asked
     if problem_path is not None:
-        return origin_of_file(problem_path, problem.name, *changes)
-    if posed is None:  # of a captured module
-        return origin_of(problem)
-    return typed_origin(posed.run, *changes, options)
-
-
-def _write_problem(problem: Problem, path: Path) -> None:
-    from nest.files import write_problem
-
-    write_problem(problem, path)
+        return origin_of_file(problem_path, asked.problem.name, *changes)
+    if asked.run is None:  # of a captured module, or a table of layers
+        return origin_of(asked.problem)
+    return typed_origin(asked.run, *changes, options)
 
 
 def _explanation(problem: Problem, result: Result) -> Explanation | None:

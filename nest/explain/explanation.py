@@ -279,6 +279,7 @@ def _least(changed: Callable[[int], Problem], have: int, most: int, questions: Q
     known: dict[int, Answer] = {}
 
     def answer(amount: int) -> Answer:
+        """Return whether there is a plan with so much more; each amount is asked once."""
         if amount not in known:
             known[amount] = questions.answer(changed(amount))
         return known[amount]

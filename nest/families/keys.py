@@ -163,6 +163,8 @@ class Keys:
             value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
+        if isinstance(value, str) and "$" in value:
+            raise InvalidProblem(self.path(name), f"{value} has no value in the file", "write the number in its place")
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InvalidProblem(self.path(name), f"{value!r} is no whole number from {least} to {most}", "correct it")
         return value

@@ -14,7 +14,8 @@ from nest.families.huggingface.reading import read_config
 from nest.families.hyperparameters import read_hyperparameters
 
 _FLAG_LINE = re.compile(
-    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:num-layers|hidden-size)[ =]|^[^#]*\.py\s.*--(?:num-layers|hidden-size)[ =]",
+    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:(?:encoder-)?num-layers|hidden-size)[ =]"
+    r"|^[^#]*\.py\s.*--(?:(?:encoder-)?num-layers|hidden-size)[ =]",
     re.MULTILINE,
 )
 
@@ -92,6 +93,7 @@ def _has(*names: str) -> Callable[[Table], bool]:
 
 def _inner(outer: str, *names: str) -> Callable[[Table], bool]:
     def fits(table: Table) -> bool:
+        """Whether a table has an inner one with all names."""
         inner = table.get(outer)
         return isinstance(inner, Mapping) and all(name in inner for name in names)
 
@@ -111,6 +113,7 @@ def _refuses(name: str, fits: Callable[[Table], bool], holds: str, remedy: str) 
     """Return a format that is known to hold no shapes, and is refused with what it is."""
 
     def refuse(_table: Table, _vocabulary: int | None) -> Description:
+        """Say what the file is and what to give instead."""
         raise InvalidProblem("", f"{name}: it holds {holds}, and no shapes of a model", remedy)
 
     return Format(name, fits, refuse, takes_vocabulary=True)

@@ -33,6 +33,12 @@ def device_named(name: str) -> Device:
     return found
 
 
+def devices_of_kind(kind: str) -> tuple[Device, ...]:
+    """Return the devices of the catalogue whose name is this, or begins with it and says more, as in a100-80gb."""
+    wanted = _plain(kind)
+    return tuple(device for device in DEVICES if device.name == wanted or device.name.startswith(f"{wanted}-"))
+
+
 def cluster_named(text: str) -> Hardware:
     """Return a cluster of the catalogue, as large as asked for.
 

@@ -10,7 +10,7 @@ from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, link_of, linked, stack
 from nest.hardware.systems import PCIE_S
-from nest.networks.fabric import read_ibnetdiscover
+from nest.networks.fabric import read_ibnetdiscover, read_netq, with_devices
 from nest.networks.graphs import read_graph
 from nest.networks.hostfile import read_hostfile
 from nest.networks.labels import read_node_labels, read_topograph, read_tpu_labels
@@ -66,8 +66,7 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
     levels = levelling.cluster.levels
     facts = {_figures(tier): tier.facts for tier in asked.tiers}  # tiers need not have names of their own
     alone = (
-        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked.device))
-        for level in levels
+        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked)) for level in levels
     )
     chosen = tuple(facts.get(_figures(level), other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
@@ -97,17 +96,21 @@ def _figures(level: Level | Tier) -> tuple[str, float, float]:
     return level.name, level.bandwidth_bytes_per_s, level.latency_s
 
 
-def _inside(level: Level, kind: str, device: Device) -> str:
-    """Return the kind of links of a level of a host's own table; empty where the description is of no single host.
+def _inside(level: Level, kind: str, asked: Asked) -> str:
+    """Return the kind of links of a level inside a host; empty for others, and where no description says which are.
 
-    Tables have two latencies, and a level that of its worst pair.
+    Tables of one host have two latencies, and a level that of its worst pair.
     """
+    device = asked.device
+    if kind == "netq" and level.bandwidth_bytes_per_s == asked.tiers[0].bandwidth_bytes_per_s:
+        return link_of("node", device.name)
     if kind not in ("nvidia", "nccl", "rocm"):
         return ""
     return "pcie" if level.latency_s >= PCIE_S else link_of("node", device.name)
 
 
 _MARKS = {
+    "netq": r'"compounded_links"\s*:',
     "nccl": r"^\s*(<\?xml[^>]*>\s*)?(<!--(?s:.)*?-->\s*)?<(system|graphs)\b",
     "graph": r"^\s*(<\?xml|<graphml|\{(?s:.)*\"(links|edges)\"\s*:)",
     "slurm": r"(?im)^\s*#?\s*(SwitchName|BlockName)\s*=",
@@ -135,6 +138,15 @@ def _ns3(text: str, asked: Asked) -> Levelling:
 
 def _ibnet(text: str, asked: Asked) -> Levelling:
     return level_network(read_ibnetdiscover(text), asked.device.hbm_bytes)
+
+
+def _netq(text: str, asked: Asked) -> Levelling:
+    """Return the levels of hosts whose cables are links of the outer tier."""
+    inside, outside, *_ = _two(asked)
+    if asked.gpus_per_node is None:
+        raise InvalidProblem("gpus_per_node", "not given", "give the number of devices of a node")
+    network = with_devices(read_netq(text, outside.link_bytes_per_s), asked.gpus_per_node, inside, outside)
+    return level_network(network, asked.device.hbm_bytes)
 
 
 def _nvidia(text: str, asked: Asked) -> Levelling:
@@ -237,6 +249,7 @@ def _sentence(gap: ClassGap, levelling: Levelling) -> str:
 
 
 _READERS: Mapping[str, Callable[[str, Asked], Levelling]] = {
+    "netq": _netq,
     "nccl": _nccl,
     "graph": _graph,
     "slurm": _slurm,

@@ -13,7 +13,6 @@ from nest.presets import DEFAULT, SIMULATED, Preset
 from nest.problem import Choices, Problem, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
-from nest.runs.reserve import Reserve
 from nest.runs.run import Run
 from nest.runs.training import stepping, training_of
 from nest.runs.tried import Tried
@@ -42,7 +41,7 @@ class Posed:
     @property
     def tried(self) -> Tried:
         """How much of the space an answer to the problem is about."""
-        return Tried(self.left_out, Reserve.of(self.run.reserved_bytes, self.run.reserve_bytes))
+        return Tried(self.left_out, self.run.reserve)
 
 
 def problem_of(run: Run) -> Posed:
@@ -74,6 +73,7 @@ class _Maker:
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
+        """Return the run as a problem, with the choices that were left out."""
         self.widths.check_routing(self.run)
         graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
         run = self.run

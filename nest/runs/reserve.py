@@ -39,9 +39,9 @@ class Reserve:
     is_default: bool
 
     @classmethod
-    def of(cls, size_bytes: int, given_bytes: int | None) -> Reserve:
-        """Return the reserve of a run that has so much, with what it was given; None where it was given nothing."""
-        return cls(size_bytes, given_bytes is None)
+    def of(cls, given_bytes: int | None, cluster: Cluster) -> Reserve:
+        """Return what was given; on None the default of a cluster."""
+        return cls(default_reserve_bytes(cluster), True) if given_bytes is None else cls(given_bytes, False)
 
     @property
     def aside(self) -> str:

@@ -10,7 +10,7 @@ from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.hardware import Hardware
 from nest.problem import Choices, Variant
-from nest.runs.reserve import default_reserve_bytes
+from nest.runs.reserve import Reserve
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,14 @@ class Run:
             raise InvalidProblem("reserve", f"{self.reserved_bytes} bytes", remedy)
 
     @property
-    def reserved_bytes(self) -> int:
+    def reserve(self) -> Reserve:
         """What framework and communication take of every device: what was given, else the default."""
-        default = default_reserve_bytes(self.hardware.cluster)
-        return default if self.reserve_bytes is None else self.reserve_bytes
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
 
     @property
     def fused(self) -> bool:

@@ -171,6 +171,7 @@ class _Reader:
     path: Path
 
     def run(self, tables: RunFile) -> Run:
+        """Return the run that the tables describe; errors name key and value."""
         return Run(
             self._model(tables.model),
             self._hardware(tables.cluster),

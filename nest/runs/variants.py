@@ -93,6 +93,7 @@ class Widths:
         batch = self.run.global_batch
 
         def undivided(size: int) -> str:
+            """Return why a microbatch of so many sequences does not go, if so."""
             return f"it does not divide the batch of {batch}" if batch % size else ""
 
         kept, left = self._chosen("microbatch", _powers(batch), undivided, ignored=True)

@@ -65,7 +65,7 @@ def settings_of(keys: Keys) -> dict[str, Stated]:
 
 def _open(keys: Keys, flag: str, value: object) -> bool:
     """Whether the value is a variable that nothing assigns; noted for what would be read."""
-    if not (isinstance(value, str) and "$" in value):
+    if not (isinstance(value, str) and "$" in value) or flag == "--num-layers":  # without which there is no model
         return False
     if flag in NUMBERS.values():
         keys.note(f"{flag}: {value} has no value in the file")
