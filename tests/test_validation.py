@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import pytest
+from validated import compare_once, compared, facts, table_once
 
 from nest.cli.program import run
 from nest.errors import InvalidProblem
@@ -13,11 +13,7 @@ from nest.runs import default_reserve_bytes
 from nest.validation import (
     FACTS,
     TABLES,
-    Comparison,
     Fact,
-    FactTable,
-    Table,
-    compare,
     contradictions,
     ranking,
     scatter,
@@ -50,20 +46,11 @@ WRONG_FITS = {"bloom": 1}
 """Cases that ran and should not have by the model, or the other way round."""
 
 
-@cache
-def compared(name: str) -> tuple[Comparison, ...]:
-    """Return all comparisons of a table."""
-    table = table_named(name)
-    assert isinstance(table, Table)
-    return tuple(compare(case) for case in table.cases())
-
-
-@cache
-def facts(name: str) -> tuple[Fact, ...]:
-    """Return all rows of a table of other figures."""
-    table = table_named(name)
-    assert isinstance(table, FactTable)
-    return table.facts()
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command line find what tests above have found already."""
+    monkeypatch.setattr("nest.validation.compare", compare_once)
+    monkeypatch.setattr("nest.validation.table_named", table_once)
 
 
 @pytest.mark.parametrize("name", TIME)
@@ -173,6 +160,7 @@ def test_tables_say_where_they_are_from() -> None:
     assert sum(len(table.cases()) for table in TABLES) == 358
 
 
+@pytest.mark.usefixtures("once")
 def test_order_is_printed_beside_the_scatter(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever reads a rank correlation sees how far rows are apart, and what rows of equal layers do."""
     assert run(["validate", "torchtitan"]) == 0
@@ -182,6 +170,7 @@ def test_order_is_printed_beside_the_scatter(capsys: pytest.CaptureFixture[str])
     assert "table 1: exact predictions 1.00 on average, 0.85 or more in 100 % of draws; any predictor" in text
 
 
+@pytest.mark.usefixtures("once")
 def test_rows_that_others_contradict_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     """With the reason beside the mark, as text and as JSON; they stay in all averages."""
     assert run(["validate", "bloom"]) == 0
@@ -264,6 +253,7 @@ def test_labels_tell_layouts_apart() -> None:
     assert Fact("", "", "fits", published=0.0, predicted=1.0).wrong
 
 
+@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("name", ["recomputation", "mist", *FIGURES])
 def test_tables_are_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With all of its rows, as text and as JSON."""
