@@ -13,6 +13,7 @@ from nest.runs import default_reserve_bytes
 from nest.validation import (
     FACTS,
     TABLES,
+    Comparison,
     Fact,
     contradictions,
     ranking,
