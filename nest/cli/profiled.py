@@ -7,16 +7,18 @@ from pathlib import Path
 
 import click
 
-from nest.cli.output import print_json, screen
+from nest.cli.output import print_json, screen, writable
 
 
-def show_profiles(path: Path, others: Mapping[str, object], *, as_json: bool) -> bool:
+def show_profiles(path: Path, others: Mapping[str, object], output: Path | None, *, as_json: bool) -> bool:
     """Print the layer profiles of a file; False where it holds none.
 
     Parameters
     ----------
     others
         Options that say nothing of profiles, with what was typed.
+    output
+        Where to write them as a table of layers in CSV, too.
 
     Raises
     ------
@@ -33,6 +35,10 @@ def show_profiles(path: Path, others: Mapping[str, object], *, as_json: bool) ->
     for option, value in others.items():
         if value:
             raise click.UsageError(f"'{option}' says nothing of a layer profile, which this is.")
+    if output is not None:
+        from nest.layer_tables import read_profiled, write_layer_table
+
+        write_layer_table(read_profiled(path), writable(output, path))
     profiles = read_layer_profiles(path)
     if as_json:
         print_json(profiles_facts(profiles))

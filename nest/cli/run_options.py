@@ -29,8 +29,8 @@ FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
 WHOLE = click.IntRange(min=1)
 
 _MEANING = {
-    "layers": "layers",
-    "hidden": "width of the model",
+    "layers": "layers (also of a profile of one)",
+    "hidden": "width of the model (also of a profile that leaves it out)",
     "heads": "heads",
     "kv_heads": "key-value heads",
     "ffn": "width of the MLP",

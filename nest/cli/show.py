@@ -51,7 +51,7 @@ def show_command(
     others = {"--preset": preset, "--set": settings, "--vocab": vocab}
     if show_table(problem_path, others, output, as_json=as_json):
         return ExitCode.OK
-    if show_profiles(problem_path, others, as_json=as_json):
+    if show_profiles(problem_path, others, output, as_json=as_json):
         return ExitCode.OK
     model = model_from(problem_path, vocab)
     if model is not None:
