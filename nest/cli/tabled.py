@@ -12,6 +12,7 @@ from nest.cli.asked import OF_NETWORKS, AskedPlan, asked_cluster, reserve_bytes
 from nest.cli.exits import ExitCode
 from nest.cli.options import refuse_others
 from nest.cli.output import print_json, screen, writable
+from nest.cli.profiled import refuse_as_model
 from nest.cli.run_options import PINS, typed_choices
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def table_at(path: Path, options: Mapping[str, Any]) -> LayerTable | None:
     if is_layer_table(path):
         return read_layer_table(path)
     if not is_profiled(path):
+        refuse_as_model(path)
         return None
     return read_profiled(path, Said(**{name: options[option] for option, name in OF_PROFILES.items()}))
 

@@ -261,6 +261,20 @@ def _trace(given: Profiled) -> LayerTable:
     raise InvalidProblem(given.where(name), what, "give a table of layers")
 
 
+def _simai(given: Profiled) -> LayerTable:
+    """Refuse a workload."""
+    name, _ = given.profiles[0]
+    what = "a workload has times and messages, and no bytes of weights or of what is kept"
+    raise InvalidProblem(given.where(name), what, "give a table of layers")
+
+
+def _estimates(given: Profiled) -> LayerTable:
+    """Refuse estimates of operators."""
+    name, _ = given.profiles[0]
+    what = "latencies of operators by number, without their order, weights or what they keep"
+    raise InvalidProblem(given.where(name), what, "give a table of layers")
+
+
 def _apart(layer: ProfiledLayer) -> LayerFigures:
     """Return the figures of a layer whose passes were timed apart, as far as they are known."""
     return LayerFigures(
@@ -293,5 +307,7 @@ _MAKERS: Mapping[str, Callable[[Profiled], LayerTable]] = {
     "Galvatron computation JSON": _galvatron,
     "DeepSpeed flops profiler": _deepspeed,
     "torch profiler trace": _trace,
+    "SimAI workload": _simai,
+    "operator estimates of arXiv 2603.06798": _estimates,
 }
 """What makes a table of each format."""
