@@ -11,7 +11,7 @@ import click
 from nest.cli.asked import OF_NETWORKS, AskedPlan, asked_cluster, reserve_bytes
 from nest.cli.exits import ExitCode
 from nest.cli.options import refuse_others
-from nest.cli.output import print_json, screen, writable
+from nest.cli.output import give, print_json, screen, writable
 from nest.cli.profiled import refuse_as_model
 from nest.cli.run_options import PINS, typed_choices
 
@@ -64,15 +64,19 @@ OF_PLANS = frozenset(
     {
         *("model_path", "cluster_source", "as_json", "global_batch", "microbatch", "tensor", "pipeline", "virtual"),
         *("data", "recompute", "recompute_layers", "stage_layers", "zero", "zero_groups", "recipe", "framework"),
-        *("reserve", "technologies"),
+        *("reserve", "technologies", "output"),
         *OF_NETWORKS,
     }
 )
 """Options of an estimate that say something of a plan of measured layers."""
 
 
-def estimated_table(path: Path, hardware: Hardware, options: Mapping[str, Any], *, as_json: bool) -> ExitCode | None:
+def estimated_table(
+    path: Path, hardware: Hardware, options: Mapping[str, Any], output: Path | None, *, as_json: bool
+) -> ExitCode | None:
     """Print an estimate of a plan of measured layers, None where the model is no table of them.
+
+    It is written, too, where ``output`` says.
 
     Raises
     ------
@@ -81,7 +85,7 @@ def estimated_table(path: Path, hardware: Hardware, options: Mapping[str, Any], 
     InvalidProblem
         If nobody measured the widths of the plan, or it does not fit the devices.
     """
-    from nest.costing import framework_named, recipe_named
+    from nest.costing import recipe_named
     from nest.layer_tables import GivenTable, TableRun, is_layer_table, table_estimate
     from nest.report.table_estimate import table_estimate_document, table_estimate_text
 
@@ -89,23 +93,20 @@ def estimated_table(path: Path, hardware: Hardware, options: Mapping[str, Any], 
     if table is None:
         return None
     refuse_others(OF_PLANS if is_layer_table(path) else OF_PLANS | OF_PROFILES.keys(), "a table of layers")
-    asked = AskedPlan(options, None, hardware.cluster.devices)
+    asked = AskedPlan(options, None, hardware)
     layout, recipe = asked.layout(), options["recipe"]
     run = TableRun(
         table,
         hardware,
         layout.global_batch,
         recipe_named(recipe) if recipe else None,
-        framework_named(options["framework"]),
+        asked.framework,
         layout.reserve,
     )
     given = GivenTable(run, _point(table, options), layout)
     estimate = table_estimate(given)
     document = table_estimate_document(given, estimate)
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(table_estimate_text(given, estimate, screen()))
+    give(document, lambda: table_estimate_text(given, estimate, screen()), output, as_json=as_json)
     return ExitCode.OK if document["fits"] else ExitCode.INFEASIBLE
 
 

@@ -8,14 +8,15 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nest.costing import LayerProfile, Layout, Measurement, Recipe, Setting
+from nest.costing import FRAMEWORKS, LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
-from nest.runs import Estimate
+from nest.runs import Estimate, default_reserve_bytes
+from nest.runs.reserve import OTHERS
 
 SCHEMA = "nest.estimate/1"
 
@@ -39,6 +40,8 @@ class Estimated:
         What the model's file decided of the plan.
     profile
         Measured times that it was made with, None without.
+    assumed
+        Why the framework was taken; empty where the user named it.
     """
 
     description: Description
@@ -49,6 +52,7 @@ class Estimated:
     estimate: Estimate
     taken: Mapping[str, Stated] = field(default_factory=dict)
     profile: LayerProfile | None = None
+    assumed: str = ""
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
@@ -103,7 +107,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
     estimate, memory = found.estimate, found.hardware.cluster.hbm_bytes
     return {
         "schema": SCHEMA,
-        "model": found.description.model.name,
+        "model": found.description.model.name or found.description.model.family,
         "parameters": parameter_facts(found.description.model),
         "active_parameters": found.description.model.active_parameters,
         "from_file": dict(found.taken),
@@ -114,6 +118,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "global_batch": found.layout.global_batch,
         "dtype": found.setting.dtype,
         "framework": found.setting.framework.name,
+        "framework_why": f"assumed: {found.assumed}" if found.assumed else "named by the user",
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
         "iteration_s": estimate.iteration_s,
@@ -127,8 +132,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "convention": CONVENTION,
         "fits": found.fits,
         "hbm_bytes": memory,
-        "reserve_bytes": found.layout.reserve,
-        "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
+        **reserve_facts(estimate, found.hardware, found.layout),
         "stages": stage_facts(estimate),
         "notes": list(found.notes),
     }
@@ -163,10 +167,11 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("", CONVENTION)
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
-    summary.add("Memory", verdict(estimate, found.hardware, layout))
+    add_memory(summary, estimate, found.hardware, layout)
     summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
+    summary.add("", _why(found))
     summary.extend("Noted", found.notes)
     return render(screen, stage_table(estimate, found.hardware), summary.table)
 
@@ -182,6 +187,13 @@ def spread(recipe: Recipe, layout: Layout) -> str:
     """Return the bytes of a parameter, and over what they are spread, in words."""
     apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
     return f"{recipe.name}: {recipe.total:g} bytes per parameter, ZeRO-{layout.zero}{apart}"
+
+
+def _why(found: Estimated) -> str:
+    """Return why the framework was assumed, and how to have another; nothing where it was named."""
+    today = FRAMEWORKS[0].name
+    other = f"; --framework {today} for that of today" if found.setting.framework.name != today else ""
+    return f"assumed: {found.assumed}{other}" if found.assumed else ""
 
 
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
@@ -217,10 +229,24 @@ def _plan(setting: Setting, layout: Layout) -> str:
     return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
-def verdict(estimate: Estimate, hardware: Hardware, layout: Layout) -> str:
-    """Return whether every stage fits, and how much room there is, in words."""
+def reserve_facts(estimate: Estimate, hardware: Hardware, layout: Layout) -> dict[str, object]:
+    """Return how much is kept in reserve, how much could be, and whether that is less than runs keep by default."""
+    largest = layout.reserve + int(hardware.cluster.hbm_bytes) - estimate.peak_bytes
+    default = default_reserve_bytes(hardware.cluster)
+    return {
+        "reserve_bytes": layout.reserve,
+        "largest_reserve_bytes": largest,
+        "default_reserve_bytes": default,
+        "tight": layout.reserve <= largest < default,
+    }
+
+
+def add_memory(summary: Summary, estimate: Estimate, hardware: Hardware, layout: Layout) -> None:
+    """Add whether every stage fits, how much room there is, and that it is little."""
     capacity, most = hardware.cluster.hbm_bytes, estimate.peak_bytes
     held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", int(capacity) - most
-    if room < 0:
-        return f"{held}: does not fit, {size(-room)} too much"
-    return f"{held}; fits with a reserve of up to {size(layout.reserve + room)}"
+    beside = f" beside the reserve of {size(layout.reserve)}" if layout.reserve else ""
+    fits = f"fits, with {size(room)} to spare{beside}"
+    summary.add("Memory", f"{held}: {fits if room >= 0 else f'does not fit, {size(-room)} too much'}")
+    if reserve_facts(estimate, hardware, layout)["tight"]:
+        summary.add("Memory", f"tight: {OTHERS}", "yellow")
