@@ -59,7 +59,7 @@ def test_gpipe_of_larger_problems(seed: int) -> None:
     agree(problem, solve(problem).objective_ticks)
 
 
-@pytest.mark.parametrize("seed", seeds(50, 400))
+@pytest.mark.parametrize("seed", seeds(25, 400))
 def test_chunks(seed: int) -> None:
     """Interleaved pipelines, alone and beside 1F1B."""
     for schedules in (ALONE, BOTH):
