@@ -73,6 +73,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "capture",
         "profile",
         "layer_profiles",
+        "layer_tables",
+        "collective_tables",
         "validation",
     ),
     "Using a plan": ("files", "breakdown", "simulate", "pipeline", "report", "export", "execute"),

@@ -364,6 +364,7 @@ class LayerGraph:
         root = list(range(len(self.layers)))
 
         def find(node: int) -> int:
+            """Return the layer that stands for all that a layer is known to hang together with."""
             while root[node] != node:
                 root[node] = root[root[node]]
                 node = root[node]

@@ -60,8 +60,8 @@ def solve(
         With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
         bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
     within
-        Part of a plan's time: the dynamic program ends with the first plan of which it is proven that no other takes less
-        by more than this. With 0 the plan is the best, and the default.
+        Part of a plan's time: the dynamic program ends with the first plan of which it is proven that no other is faster
+        by more than this. With 0, the default, the plan is the best.
 
     Returns
     -------
@@ -85,6 +85,7 @@ def solve(
     end = None if time_limit_s is None else begin + time_limit_s
 
     def ask(built: Problem, most: int | None) -> Result:
+        """Return the best plan of a problem below so many ticks, if there is a limit."""
         return _solve(_Request(built, Tables.of(built), end, report, most, within), backend, cuts)
 
     if problem.cluster.menus and not affordable(problem):

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise, product
 
 import oracle_chunks
 import oracle_default as oracle
+import oracle_plans
 import oracle_uneven
 from random_branches import BRANCHED, cuttings, orders, random_branched, reordered
 from random_classes import divided
@@ -36,15 +37,15 @@ def branched_plans(problem: Problem) -> Iterator[Plan]:
     """Yield every plan of a problem whose layers branch."""
     for order in orders(next(iter(problem.graphs.values()))):
         changed = reordered(problem, order)
-        for outer in oracle.outer_choices(changed):
+        for outer in oracle_plans.outer_choices(changed):
             for runs in cuttings(order, outer.stages):
-                for picked in product(*(list(oracle.inners(changed, outer, run)) for run in runs)):
-                    yield oracle.plan_of(changed, outer, runs, list(picked))
+                for picked in product(*(list(oracle_plans.inners(changed, outer, run)) for run in runs)):
+                    yield oracle_plans.plan_of(changed, outer, runs, list(picked))
 
 
 def _scheduled(problem: Problem) -> Iterator[Plan]:
     """Yield every plan under each allowed schedule without chunks; stages of `zb-h1` recompute nothing."""
-    for plan, schedule in product(oracle.plans(problem), sorted(problem.choices.schedules - {"interleaved"})):
+    for plan, schedule in product(oracle_plans.plans(problem), sorted(problem.choices.schedules - {"interleaved"})):
         if schedule != "zb-h1" or all(stage.recompute == "none" for stage in plan.stages):
             yield replace(plan, schedule=schedule)
 
@@ -57,7 +58,7 @@ def _chunked(problem: Problem) -> Iterator[Plan]:
 
 
 def _uneven(problem: Problem) -> Iterator[Plan]:
-    yield from oracle.plans(problem)
+    yield from oracle_plans.plans(problem)
     for shape in oracle_uneven.shapes(problem):
         layers = len(problem.graphs[shape.pieces[0].variant])
         for inner in combinations(range(1, layers), len(shape.pieces) - 1):
@@ -71,10 +72,10 @@ def _few(problem: Problem) -> Problem:
 
 
 FEATURES: Mapping[str, Feature] = {
-    "chains": Feature(lambda seed: _few(random_problem(seed, TINY)), oracle.plans),
-    "idle devices": Feature(lambda seed: _few(roomy(seed)), oracle.plans),
-    "reserved devices": Feature(lambda seed: _few(spoilt(seed)), oracle.plans),
-    "classes": Feature(lambda seed: divided(_few(random_problem(seed, TINY)), f"classes {seed}"), oracle.plans),
+    "chains": Feature(lambda seed: _few(random_problem(seed, TINY)), oracle_plans.plans),
+    "idle devices": Feature(lambda seed: _few(roomy(seed)), oracle_plans.plans),
+    "reserved devices": Feature(lambda seed: _few(spoilt(seed)), oracle_plans.plans),
+    "classes": Feature(lambda seed: divided(_few(random_problem(seed, TINY)), f"classes {seed}"), oracle_plans.plans),
     "gpipe": Feature(
         lambda seed: _few(random_problem(seed, TINY)).with_choices(schedules=frozenset({"gpipe"})), _scheduled
     ),

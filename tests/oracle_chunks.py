@@ -12,10 +12,12 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 import oracle_default as oracle
+import oracle_plans
 from oracle_constraints import _left
-from oracle_default import Costs, Figures, Inner, Outer, Rounding, repeating
+from oracle_default import Costs, Figures, Rounding
 from oracle_groups import decimal
 from oracle_places import spot_of
+from oracle_plans import Inner, Outer, repeating
 
 from nest.constraints import AllowedDegrees, MaxDevices, MaxStages, WithinLevel
 from nest.graph import Edge, Layer, LayerGraph
@@ -220,7 +222,7 @@ def groups_of(stages: int, microbatches: int) -> list[int]:
 def choices(problem: Problem, rounding: Rounding) -> Iterator[Chunked]:
     """Yield every outer choice that the rules allow, memory apart."""
     allowed = problem.choices.chunks
-    for outer in oracle.outer_choices(problem) if "interleaved" in problem.choices.schedules else ():
+    for outer in oracle_plans.outer_choices(problem) if "interleaved" in problem.choices.schedules else ():
         costs = Costs(problem, outer, rounding)
         for chunks in range(2, len(costs.layers) + 1):
             runs = cut(costs.layers, outer.stages * chunks)
@@ -265,7 +267,7 @@ def inners(problem: Problem, chunked: Chunked, at: int) -> Iterator[Inner]:
         kinds = kinds and frozenset({"none"})  # nothing of the stage can do what is asked for
     choices = replace(problem.choices, stage_recompute=kinds)
     alone = replace(problem, graphs={outer.variant: LayerGraph(loose, edges)}, choices=choices)
-    return oracle.inners(alone, outer, (0, len(layers)))
+    return oracle_plans.inners(alone, outer, (0, len(layers)))
 
 
 def best(problem: Problem, rounding: Rounding) -> oracle.Best:
@@ -287,7 +289,7 @@ def best(problem: Problem, rounding: Rounding) -> oracle.Best:
 def plan_of(chunked: Chunked, inner: list[Inner]) -> Plan:
     """Return the plan with these choices."""
     outer, layers = chunked.costs.outer, chunked.costs.layers
-    plain = oracle.plan_of(
+    plain = oracle_plans.plan_of(
         chunked.costs.problem, outer, [(at, at + 1) for at in range(chunked.stages)], [Inner(0, 1)] * chunked.stages
     )
     ranks = outer.variant.context * outer.variant.expert
@@ -313,5 +315,5 @@ def price(problem: Problem, plan: Plan, rounding: Rounding) -> tuple[int, list[F
     runs = cut(costs.layers, len(plan.stages) * plan.chunks)
     assert runs is not None
     chunked = Chunked(costs, plan.chunks, runs)
-    figures = [chunked.figures(at, oracle.inner_of(plan, stage)) for at, stage in enumerate(plan.stages)]
+    figures = [chunked.figures(at, oracle_plans.inner_of(plan, stage)) for at, stage in enumerate(plan.stages)]
     return chunked.objective(figures), figures

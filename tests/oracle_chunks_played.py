@@ -9,10 +9,12 @@ from itertools import product
 
 import oracle_chunks as chunks
 import oracle_default as oracle
+import oracle_plans
 from oracle_chunks import Chunked, cut, inners, order, plan_of
-from oracle_default import Costs, Inner, Outer, Rounding, repeating
+from oracle_default import Costs, Rounding
 from oracle_groups import decimal
 from oracle_places import spot_of
+from oracle_plans import Inner, Outer, repeating
 
 from nest.plan import Plan
 from nest.problem import Problem
@@ -148,7 +150,7 @@ def price(problem: Problem, plan: Plan, rounding: Rounding) -> int:
     runs = cut(costs.layers, len(plan.stages) * plan.chunks)
     assert runs is not None
     one = Played(costs, plan.chunks, runs)
-    inner = [oracle.inner_of(plan, stage) for stage in plan.stages]
+    inner = [oracle_plans.inner_of(plan, stage) for stage in plan.stages]
     times = [one.times(at, each) for at, each in enumerate(inner)]
     sync = max(one.figures(at, each).sync for at, each in enumerate(inner))
     return played(one.stages, one.chunks, times, costs.m) + sync

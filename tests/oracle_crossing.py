@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import product
 
 import oracle_default as oracle
+import oracle_plans
 import oracle_uneven
 from oracle_groups import decimal
 from oracle_places import spot_of
@@ -125,9 +126,11 @@ class Crossing:
             alive += max(sizes, default=Fraction(0))
         return alive
 
-    def _inside(self, at: int, layers: Sequence[Layer], inner: oracle.Inner) -> int:
+    def _inside(self, at: int, layers: Sequence[Layer], inner: oracle_plans.Inner) -> int:
         collectives = [each for layer in layers for each in layer.collectives]
-        for layer, repeats in zip(layers, oracle.repeating(self.costs[at].problem, tuple(layers), inner), strict=True):
+        for layer, repeats in zip(
+            layers, oracle_plans.repeating(self.costs[at].problem, tuple(layers), inner), strict=True
+        ):
             collectives += [
                 each for again in layer.recomputed if repeats and again.kind == inner.kind for each in again.collectives
             ]
@@ -138,18 +141,18 @@ class Crossing:
             for members in self._axis(at, replica, each.axis)
         )
 
-    def _zero(self, inner: oracle.Inner) -> int:
+    def _zero(self, inner: oracle_plans.Inner) -> int:
         held = inner.zero == 3 and len(self.plan.stages) > 1 and self.training.holds_gathered
         return 1 if held else inner.zero
 
-    def _for_each(self, at: int, layer: Layer, inner: oracle.Inner) -> int:
+    def _for_each(self, at: int, layer: Layer, inner: oracle_plans.Inner) -> int:
         """Return what the holders of a layer's weights exchange for a microbatch."""
         costs = self.costs[at]
         gather, scatter = ("all-gather", costs.gathered), ("reduce-scatter", costs.summed)
         kinds = {2: [scatter], 3: [gather, gather, scatter]}.get(self._zero(inner), [])
         return sum(self._share(at, inner, [layer], what) for what in kinds)
 
-    def _once(self, at: int, layers: Sequence[Layer], inner: oracle.Inner) -> int:
+    def _once(self, at: int, layers: Sequence[Layer], inner: oracle_plans.Inner) -> int:
         costs, zero, total = self.costs[at], self._zero(inner), 0
         if zero < 2:
             whole = zero == 0 or (inner.zero == 1 and self.training.sums_whole)
@@ -168,7 +171,9 @@ class Crossing:
             groups.setdefault(key, []).append(self._device(at, replica, rank))
         yield from groups.values()
 
-    def _share(self, at: int, inner: oracle.Inner, layers: Sequence[Layer], what: tuple[str, Fraction | int]) -> int:
+    def _share(
+        self, at: int, inner: oracle_plans.Inner, layers: Sequence[Layer], what: tuple[str, Fraction | int]
+    ) -> int:
         total = 0
         for weights, expert in zip(self.costs[at]._weights(list(layers)), (False, True), strict=True):
             for one in range(0, self.plan.replicas, inner.group):
@@ -176,7 +181,7 @@ class Crossing:
                     total += self._send(members, what[0], weights * what[1])
         return total
 
-    def _across(self, at: int, inner: oracle.Inner, layers: Sequence[Layer]) -> int:
+    def _across(self, at: int, inner: oracle_plans.Inner, layers: Sequence[Layer]) -> int:
         total, costs = 0, self.costs[at]
         for weights, among in zip(costs._weights(list(layers)), costs._over(inner.group), strict=True):
             for rank, one in product(self._ranks(at), range(inner.group)):

@@ -14,9 +14,10 @@ from itertools import accumulate, product
 from math import floor, prod
 
 import oracle_default as oracle
-from oracle_default import Costs, Inner, Outer, Rounding, inner_of, inners, outer_choices, plan_of, repeating
+from oracle_default import Costs, Rounding
 from oracle_groups import decimal
 from oracle_places import spot_of
+from oracle_plans import Inner, Outer, inner_of, inners, outer_choices, plan_of, repeating
 from random_branches import cuttings, orders, reordered
 
 from nest.graph import Layer

@@ -14,6 +14,7 @@ from itertools import combinations, pairwise, product
 from math import lcm
 
 import oracle_default as oracle
+import oracle_plans
 from oracle_groups import decimal
 from oracle_places import Spot
 
@@ -64,10 +65,10 @@ class StageCosts(oracle.Costs):
     def __init__(self, problem: Problem, shape: Shape, piece: Piece, rounding: oracle.Rounding) -> None:
         super().__init__(problem, outer_of(shape, piece), rounding)
         self.shape, self.inside = shape, piece.inside
-        self.m = -(-oracle.microbatches(problem, piece.whole) // shape.replicas)
+        self.m = -(-oracle_plans.microbatches(problem, piece.whole) // shape.replicas)
 
-    def _load(self, at: int, first: int, end: int, inner: oracle.Inner, replica: int) -> int:
-        again = oracle.repeating(self.problem, self.layers[first:end], inner)
+    def _load(self, at: int, first: int, end: int, inner: oracle_plans.Inner, replica: int) -> int:
+        again = oracle_plans.repeating(self.problem, self.layers[first:end], inner)
         kinds = [inner.kind if repeats else "none" for repeats in again]
         block = self.outer.block(at, replica)
         total = sum(self.layer(place, kind, block) for place, kind in zip(range(first, end), kinds, strict=True))
@@ -111,7 +112,7 @@ class Costs:
         self.shape = shape
         self.by_piece = {each: StageCosts(problem, shape, each, rounding) for each in set(shape.pieces)}
 
-    def stage(self, at: int, first: int, end: int, inner: oracle.Inner) -> oracle.Figures:
+    def stage(self, at: int, first: int, end: int, inner: oracle_plans.Inner) -> oracle.Figures:
         """Return the figures of a stage."""
         return self.by_piece[self.shape.pieces[at]].stage(at, first, end, inner)
 
@@ -160,14 +161,14 @@ def _nests(problem: Problem, piece: Piece) -> bool:
         size *= level.fanout
         if size < cluster.devices and piece.width % size and size % piece.width:
             return False
-    return oracle.nests(cluster, piece.variant)
+    return oracle_plans.nests(cluster, piece.variant)
 
 
 def shapes(problem: Problem) -> Iterator[Shape]:
     """Yield every plan but for its layers."""
     choices, layers = problem.choices, len(next(iter(problem.graphs.values())))
     for family in families(problem):
-        most = oracle.microbatches(problem, family[0].whole)
+        most = oracle_plans.microbatches(problem, family[0].whole)
         for count in range(1, layers + 1):
             if choices.stages is not None and count not in choices.stages:
                 continue
@@ -223,22 +224,22 @@ def best(problem: Problem, rounding: oracle.Rounding) -> oracle.Best:
     return found
 
 
-def inners(problem: Problem, shape: Shape, at: int, run: tuple[int, int]) -> Iterator[oracle.Inner]:
+def inners(problem: Problem, shape: Shape, at: int, run: tuple[int, int]) -> Iterator[oracle_plans.Inner]:
     """Yield all that a stage may choose: inside, it shards over the devices of one replica."""
     piece = shape.pieces[at]
     outer = outer_of(shape, piece)
     if piece.inside == 1:
-        yield from oracle.inners(problem, outer, run)
+        yield from oracle_plans.inners(problem, outer, run)
         return
     plain = problem.with_choices(zero=frozenset({0}))
-    for again in oracle.inners(plain, outer, run):
+    for again in oracle_plans.inners(plain, outer, run):
         yield from (replace(again, zero=zero, group=1) for zero in sorted(problem.choices.zero - {0}))
 
 
 def _undominated(
     problem: Problem, costs: Costs, at: int, run: tuple[int, int]
-) -> list[tuple[oracle.Figures, oracle.Inner]]:
-    kept = list[tuple[oracle.Figures, oracle.Inner]]()
+) -> list[tuple[oracle.Figures, oracle_plans.Inner]]:
+    kept = list[tuple[oracle.Figures, oracle_plans.Inner]]()
     for inner in inners(problem, costs.shape, at, run):
         figures = costs.stage(at, *run, inner)
         fits = figures.memory <= decimal(problem.cluster.hbm_bytes)
@@ -247,20 +248,20 @@ def _undominated(
     return kept
 
 
-def outer_of(shape: Shape, piece: Piece) -> oracle.Outer:
+def outer_of(shape: Shape, piece: Piece) -> oracle_plans.Outer:
     """Return what plans of one variant have one of, of stages that stand like these."""
     spot = Spot(shape.arrangement, shape.blocks, shape.stride)
-    return oracle.Outer(piece.variant, len(shape.pieces), shape.replicas, shape.arrangement, spot)
+    return oracle_plans.Outer(piece.variant, len(shape.pieces), shape.replicas, shape.arrangement, spot)
 
 
-def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: list[oracle.Inner]) -> Plan:
+def plan_of(problem: Problem, shape: Shape, cuts: list[tuple[int, int]], inner: list[oracle_plans.Inner]) -> Plan:
     """Return the plan with these choices."""
     widest = max(shape.pieces, key=lambda piece: piece.whole.tensor).whole
     ids = [layer.id for layer in problem.graphs[widest].layers]
     stages = []
     for at, (run, each) in enumerate(zip(cuts, inner, strict=True)):
         piece = shape.pieces[at]
-        alone = oracle.plan_of(problem, outer_of(shape, piece), [run], [each]).stages[0]
+        alone = oracle_plans.plan_of(problem, outer_of(shape, piece), [run], [each]).stages[0]
         own = None if piece.whole.tensor == widest.tensor else piece.whole.tensor
         first, layers = shape.blocks[at][0], tuple(ids[slice(*run)])
         stage = replace(alone, layers=layers, first_device=first, devices=piece.width, tensor=own)
@@ -284,9 +285,9 @@ def shape_of(plan: Plan) -> Shape:
     return Shape(tuple(pieces), plan.replicas, plan.arrangement, tuple(blocks), plan.replica_stride)
 
 
-def inner_of(plan: Plan, at: int, piece: Piece) -> oracle.Inner:
+def inner_of(plan: Plan, at: int, piece: Piece) -> oracle_plans.Inner:
     """Return what a stage of a plan chooses."""
-    inner = oracle.inner_of(replace(plan, variant=piece.variant), plan.stages[at])
+    inner = oracle_plans.inner_of(replace(plan, variant=piece.variant), plan.stages[at])
     return replace(inner, group=1) if piece.inside > 1 else inner
 
 

@@ -48,7 +48,9 @@ def reported(problem: Problem, plan: Plan | None = None, *, searched: bool = Tru
     plan = solve(problem).plan if plan is None else plan
     assert plan is not None
     evaluation = evaluate(problem, plan)
-    priced = PricedPlan.of(problem, plan, evaluation, Workload(10**15, 1000, 1e12, "bf16"))
+    priced = PricedPlan.of(
+        problem, plan, evaluation, Workload(10**15, 1000, (1e12,) * (len(problem.cluster.classes) + 1), "bf16")
+    )
     assert priced is not None
     run = simulate(pipeline_of(problem, plan, evaluation), schedule_named("1f1b"))
     if not searched:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations, count, pairwise, permutations, product
 
 import oracle_default as oracle
+import oracle_plans
 from oracle_groups import decimal
 from random_default import SMALL, UNIT, Size, random_problem
 
@@ -98,15 +99,17 @@ def cuttings(order: Sequence[int], stages: int) -> Iterator[list[tuple[int, int]
 class _Cutting:
     """Prices the stages of one outer choice along one order after the other, each stage once."""
 
-    def __init__(self, problem: Problem, outer: oracle.Outer, rounding: oracle.Rounding) -> None:
+    def __init__(self, problem: Problem, outer: oracle_plans.Outer, rounding: oracle.Rounding) -> None:
         self.problem, self.outer, self.rounding = problem, outer, rounding
         self.most = decimal(problem.cluster.hbm_bytes)
         self.group = oracle.Costs(problem, outer, rounding).group
-        self._known: dict[tuple[int, frozenset[int], frozenset[int]], list[tuple[oracle.Figures, oracle.Inner]]] = {}
+        self._known: dict[
+            tuple[int, frozenset[int], frozenset[int]], list[tuple[oracle.Figures, oracle_plans.Inner]]
+        ] = {}
 
     def options(
         self, order: Sequence[int], runs: list[tuple[int, int]]
-    ) -> list[list[tuple[oracle.Figures, oracle.Inner]]]:
+    ) -> list[list[tuple[oracle.Figures, oracle_plans.Inner]]]:
         """Return what each stage may choose, with what it costs."""
         found = []
         for at, (first, end) in enumerate(runs):
@@ -116,11 +119,13 @@ class _Cutting:
             found.append(self._known[(at, *key)])
         return found
 
-    def _priced(self, order: Sequence[int], at: int, run: tuple[int, int]) -> list[tuple[oracle.Figures, oracle.Inner]]:
+    def _priced(
+        self, order: Sequence[int], at: int, run: tuple[int, int]
+    ) -> list[tuple[oracle.Figures, oracle_plans.Inner]]:
         changed = reordered(self.problem, order)
         costs = oracle.Costs(changed, self.outer, self.rounding)
         costs.group = self.group
-        priced = [(costs.stage(at, *run, each), each) for each in oracle.inners(changed, self.outer, run)]
+        priced = [(costs.stage(at, *run, each), each) for each in oracle_plans.inners(changed, self.outer, run)]
         return [(figures, each) for figures, each in priced if figures.memory <= self.most]
 
 
@@ -128,7 +133,7 @@ def best(problem: Problem, rounding: oracle.Rounding) -> oracle.Best:
     """Try every plan: each topological order, cut in each way."""
     found = oracle.Best(None, None)
     every = list(orders(next(iter(problem.graphs.values()))))
-    for outer in oracle.outer_choices(problem):
+    for outer in oracle_plans.outer_choices(problem):
         cutting, costs = _Cutting(problem, outer, rounding), oracle.Costs(problem, outer, rounding)
         for order in every:
             for runs in cuttings(order, outer.stages):
@@ -136,7 +141,9 @@ def best(problem: Problem, rounding: oracle.Rounding) -> oracle.Best:
                     objective = costs.objective([figures for figures, _ in picked])
                     if found.objective is None or objective < found.objective:
                         chosen = [each for _, each in picked]
-                        found = oracle.Best(objective, oracle.plan_of(reordered(problem, order), outer, runs, chosen))
+                        found = oracle.Best(
+                            objective, oracle_plans.plan_of(reordered(problem, order), outer, runs, chosen)
+                        )
     return found
 
 
@@ -150,6 +157,8 @@ def random_branched_plan(seed: int, problem: Problem) -> Plan:
     ways = list(cuttings(order, stages))
     changed, runs = (changed, rng.choice(ways)) if ways else (problem, [(0, len(order))])
     most = max(1, min(room // len(runs), problem.microbatches(variant)))
-    outer = oracle.Outer(variant, len(runs), rng.randint(1, most), rng.choice(["stage-major", "replica-major"]))
+    outer = oracle_plans.Outer(variant, len(runs), rng.randint(1, most), rng.choice(["stage-major", "replica-major"]))
     free = changed.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)
-    return oracle.plan_of(changed, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])
+    return oracle_plans.plan_of(
+        changed, outer, runs, [rng.choice(list(oracle_plans.inners(free, outer, run))) for run in runs]
+    )

@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import prod
 
 import oracle_default as oracle
+import oracle_plans
 
 from nest.cluster import Cluster, Level
 from nest.cost.links import LIBRARIES, LINK_KINDS
@@ -130,7 +131,7 @@ def _variant(rng: random.Random, cluster: Cluster) -> Variant:
     while True:
         widths = (rng.choice([1, 1, 1, 2, 2, 3, 4]), rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2]))
         variant = Variant(*widths, rng.random() < 0.2, rng.choice([1, 1, 2]))
-        if (variant.width <= cluster.devices and oracle.nests(cluster, variant)) or rng.random() < 0.02:
+        if (variant.width <= cluster.devices and oracle_plans.nests(cluster, variant)) or rng.random() < 0.02:
             return variant
 
 
@@ -314,11 +315,13 @@ def random_plan(seed: int, problem: Problem) -> Plan:
     stages = rng.randint(1, min(layers, room))
     cuts = [0, *sorted(rng.sample(range(1, layers), stages - 1)), layers]
     most = max(1, min(room // stages, problem.microbatches(variant)))
-    outer = oracle.Outer(
+    outer = oracle_plans.Outer(
         variant, stages, rng.choice([1, most, rng.randint(1, most)]), rng.choice(["stage-major", "replica-major"])
     )
     runs = list(pairwise(cuts))
     free = problem.with_choices(
         zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None, recomputed=None, hybrid=True
     )
-    return oracle.plan_of(problem, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])
+    return oracle_plans.plan_of(
+        problem, outer, runs, [rng.choice(list(oracle_plans.inners(free, outer, run))) for run in runs]
+    )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import oracle_default as oracle
+import oracle_plans
 import oracle_uneven
 import random_default
 import random_uneven
@@ -103,7 +104,7 @@ def _variants(rng: random.Random, cluster: Cluster) -> list[Variant]:
         rest = rng.choice([1, 1, 1, 2]), rng.choice([1, 1, 1, 2]), rng.random() < 0.4
         pairs = product(widths, sizes)
         found = [Variant(width, *rest[:2], rest[2] and width > 1, each) for width, each in pairs]
-        kept = [each for each in found if each.width <= cluster.devices and oracle.nests(cluster, each)]
+        kept = [each for each in found if each.width <= cluster.devices and oracle_plans.nests(cluster, each)]
         if kept and rng.random() < 0.2 and len(kept) > 1:
             kept.remove(rng.choice(kept))
         if kept:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-import oracle_default as oracle
+import oracle_plans
 from oracle_places import groups, reserved, spots
 from random_default import Size, random_problem
 
@@ -26,18 +26,20 @@ def idle_plan(seed: int, problem: Problem) -> Plan | None:
     rng = random.Random(seed)
     variant = rng.choice(list(problem.graphs))
     layers, room = len(problem.graphs[variant]), problem.cluster.devices // variant.width
-    if not room or not oracle.nests(problem.cluster, variant):
+    if not room or not oracle_plans.nests(problem.cluster, variant):
         return None
     stages = rng.randint(1, min(layers, room))
-    replicas = rng.randint(1, max(1, min(room // stages, oracle.microbatches(problem, variant))))
+    replicas = rng.randint(1, max(1, min(room // stages, oracle_plans.microbatches(problem, variant))))
     found = list(spots(problem.cluster, variant.width, stages, replicas, reserved(problem)))
     if not found:
         return None
     spot = rng.choice(found)
-    outer = oracle.Outer(variant, stages, replicas, spot.arrangement, spot)
+    outer = oracle_plans.Outer(variant, stages, replicas, spot.arrangement, spot)
     runs = list(pairwise([0, *sorted(rng.sample(range(1, layers), stages - 1)), layers]))
     free = problem.with_choices(zero=frozenset({0, 1, 2, 3}), zero_degree=None, stage_recompute=None)
-    return oracle.plan_of(problem, outer, runs, [rng.choice(list(oracle.inners(free, outer, run))) for run in runs])
+    return oracle_plans.plan_of(
+        problem, outer, runs, [rng.choice(list(oracle_plans.inners(free, outer, run))) for run in runs]
+    )
 
 
 def roomy(seed: int) -> Problem:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import oracle_default as oracle
+import oracle_plans
 import oracle_uneven
 import random_default
 
@@ -119,7 +120,7 @@ def _variants(rng: random.Random, cluster: Cluster) -> list[Variant]:
         widths = rng.choice([(1, 2), (1, 2), (1, 2), (1, 2, 4), (1, 2, 4), (1, 3), (1, 2, 3), (2, 4), (2, 3, 6)])
         rest = rng.choice([1, 1, 1, 1, 1, 2]), rng.choice([1, 1, 1, 1, 1, 2]), rng.random() < 0.4
         found = [Variant(width, *rest[:2], rest[2] and width > 1) for width in widths]
-        kept = [each for each in found if each.width <= cluster.devices and oracle.nests(cluster, each)]
+        kept = [each for each in found if each.width <= cluster.devices and oracle_plans.nests(cluster, each)]
         if rng.random() < 0.2 and kept:
             kept.append(replace(kept[0], microbatch=2))
         if len(kept) > 1 or rng.random() < 0.02:

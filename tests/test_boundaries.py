@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import oracle_default
+import oracle_plans
 import oracle_schedules
 import pytest
+import sum_programmes as programmes
 import test_branches as branches
 import test_chunks_agreement as chunked
 import test_crossing as crossing
-import test_milp_sums as programmes
 import test_simulated_chunks as played
-import test_uneven_agreement as uneven
+import uneven_checks as uneven
 from random_branches import BRANCHED, random_branched
 from random_default import SMALL, Size, framed, holding_experts, random_problem
 from random_inside import SMALL as SHARDED
@@ -99,7 +100,7 @@ def test_agreement_where_stages_are_sharded_inside(seed: int) -> None:
 def test_agreement_of_bytes_across_levels(seed: int) -> None:
     """What recomputation and holders of experts send is counted where it is."""
     problem = framed(seed, holding_experts(seed, random_problem(90_000 + seed, Size(3, 6, 2, 1, 6))))
-    crossing.agree(seed, problem, oracle_default.plans(problem))
+    crossing.agree(seed, problem, oracle_plans.plans(problem))
 
 
 @pytest.mark.parametrize("seed", seeds(20, 150))

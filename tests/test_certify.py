@@ -11,8 +11,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import best_plan, chain, complaint, hopeless_path, one_object, plan_path, problem_path
 from random_problems import Size, random_problem
-from test_cli import best_plan, chain, complaint, hopeless_path, one_object, plan_path, problem_path
 
 from nest.certificate import Outcome
 from nest.certify import MODELS, Finding, certify, certify_result, confirm, require

@@ -23,6 +23,8 @@ from nest.hardware import Hardware, cluster_named, device_named
 from nest.line import Line
 from nest.plan import Plan, Stage
 from nest.problem import Choices
+from nest.report.figures import PricedPlan
+from nest.report.throughput import Workload
 from nest.runs import Run, problem_of
 from nest.runs.given import Given
 from nest.solve import solve
@@ -135,7 +137,7 @@ def test_systems_by_name() -> None:
     assert [level.name for level in cluster.levels] == ["nvswitch", "fabric"]
     assert cluster.levels[1].latency_s == 14e-6
     assert cluster_named("dgx-a100:256+dgx-h100:256").cluster.levels[1].latency_s == 15e-6
-    assert found.peak("bf16") == pytest.approx((16 * 312e12 + 32 * 989.4e12) / 48)
+    assert found.peaks("bf16") == (312e12, 989.4e12)
     assert cluster_named("dgx-a100:8+dgx-a100:8").cluster.classes == ()
     twice = cluster_named("dgx-h100:8+dgx-a100:8+dgx-h100:16").cluster
     assert twice.classes[0].ranges == ((8, 16),)
@@ -203,6 +205,20 @@ def test_posed() -> None:
     result = solve(problem)
     assert result.plan is not None
     assert evaluate(problem, result.plan).objective_ticks == result.bound_ticks
+
+
+def test_utilisation_is_that_of_what_is_used() -> None:
+    """A plan on the faster class alone was measured by the mean peak of the whole cluster."""
+    one, none = frozenset({1}), frozenset({0})
+    run = mixed_run(choices=Choices(replicas=frozenset({8}), zero=none, tensor=one, context=one, stages=one))
+    problem = problem_of(run).problem
+    result = solve(problem)
+    assert result.plan is not None
+    assert result.plan.line.order
+    priced = PricedPlan.judged(problem, result.plan, Workload.of(run))
+    assert priced is not None
+    assert priced.work is not None
+    assert priced.mfu == pytest.approx(priced.work.flops / priced.iteration_s / (8 * 989.4e12))
 
 
 def test_what_takes_one_class() -> None:

@@ -12,10 +12,10 @@ from typing import ClassVar
 import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
+from bad_files import GOOD
 from random_constraints import random_constraints
 from random_problems import Size, random_problem
 from test_files import in_order
-from test_files_bad import GOOD
 
 from nest.constraints import (
     KINDS,

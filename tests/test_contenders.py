@@ -8,12 +8,14 @@ from dataclasses import replace
 from math import gcd
 
 import pytest
+from seeds import seeds
 
 from nest.cost.scale import scale_of
 from nest.costing import FRAMEWORKS
 from nest.evaluate import evaluate
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
+from nest.presets import ScheduleName
 from nest.problem import Choices, Problem
 from nest.result import Result
 from nest.runs import Run, contenders, problem_of
@@ -22,7 +24,6 @@ from nest.runs.pose import Maker
 from nest.solve import solve
 from nest.tables import Tables
 from nest.tables.speeds import least_work
-from seeds import seeds
 
 MODELS = (
     Hyperparameters("gpt", 2, 768, 12, vocab=50257, seq=1024),
@@ -40,7 +41,7 @@ def random_run(seed: int) -> Run:
     sequence = draw.choice((128, 512, numbers.seq))
     framework = draw.choice(FRAMEWORKS)
     more = not framework.buffers_boundaries and draw.random() < 0.3
-    schedules = frozenset({"1f1b", "gpipe"} if more else {"1f1b"})
+    schedules: frozenset[ScheduleName] = frozenset({"1f1b", "gpipe"} if more else {"1f1b"})
     zero = frozenset(draw.sample((0, 1, 2, 3), draw.randint(1, 4)))
     hardware = cluster_named(draw.choices(CLUSTERS, (4, 4, 2, 4, 1))[0])
     room = hardware.cluster.hbm_bytes

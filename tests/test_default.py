@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import oracle_default as oracle
+import oracle_plans
 import pytest
 from random_default import random_plan, random_problem
 from seeds import seeds
@@ -44,8 +45,10 @@ def plan_of(
     """Return the plan with these cuts, ``[0, cut, ..., layers]``."""
     (variant,) = problem.graphs
     runs = list(pairwise(cuts))
-    outer = oracle.Outer(variant, len(runs), replicas, arrangement)
-    return oracle.plan_of(problem, outer, runs, [oracle.Inner(zero, replicas) for zero in zeros or [0] * len(runs)])
+    outer = oracle_plans.Outer(variant, len(runs), replicas, arrangement)
+    return oracle_plans.plan_of(
+        problem, outer, runs, [oracle_plans.Inner(zero, replicas) for zero in zeros or [0] * len(runs)]
+    )
 
 
 def judged(problem: Problem, plan: Plan) -> Evaluation:

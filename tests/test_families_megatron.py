@@ -276,3 +276,34 @@ def test_shared_sequence_of_a_file(typed: tuple[str, ...], shared: bool, tmp_pat
     plain = estimated(tmp_path / "plain.sh", sized, *typed)
     assert ("sequence_parallel" in found["from_file"]) == shared
     assert (found["stages"] == plain["stages"]) != shared
+
+
+def test_variables_without_values() -> None:
+    """A count that a variable has was said to be missing, and the variable was lost."""
+    script = "pretrain_gpt.py " + SHAPE.replace("8 --hidden", "$LAYERS --hidden", 1)
+    assert refusal(script) == "--num-layers: $LAYERS has no value in the file; write the number in its place"
+    width = "pretrain_gpt.py " + SHAPE.replace("size 64", "size ${WIDTH}", 1)
+    assert refusal(width) == "--hidden-size: ${WIDTH} has no value in the file; write the number in its place"
+    assert describe(f"LAYERS=${{1:-6}}\n{script}").model.layers == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{SHAPE} --decoder-num-layers 4", "--decoder-num-layers: given, and goes with an encoder and a decoder"),
+        (f"{SHAPE} --decoder-seq-length 32", "--decoder-seq-length: given, and goes with an encoder and a decoder"),
+        (f"{SHAPE} --encoder-num-layers 4", "--encoder-num-layers: given beside --num-layers; give one of them"),
+        (f"python pretrain_t5.py {SHAPE}", "arguments of pretrain_t5.py, which trains no decoder"),
+        (f"# as pretrain_gpt.py\npython pretrain_bert.py {SHAPE}", "or --family bert with its numbers"),
+    ],
+)
+def test_no_decoder(text: str, said: str) -> None:
+    """An encoder beside the decoder was left out in silence."""
+    assert said in refusal(text)
+
+
+def test_encoder_alone() -> None:
+    """Megatron-LM has other names for the same layers and sequence where there is no decoder beside them."""
+    renamed = SHAPE.replace("--num-layers", "--encoder-num-layers") + " --encoder-seq-length 96"
+    found = describe(f"# unlike pretrain_t5.py\n{renamed}")
+    assert (found.model.layers, found.settings["sequence"]) == (8, 96)

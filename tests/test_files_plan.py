@@ -201,7 +201,11 @@ def test_no_plan_at_all(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     for text, want in (
         ("{}", 'schema: missing; give schema = "nest.plan/1", or give a whole result ("nest.result/1")'),
-        ('schema = "nest.problem/1"', 'schema: "nest.problem/1": a problem, no plan; give a plan ("nest.plan/1")'),
+        (
+            'schema = "nest.problem/1"',
+            'schema: "nest.problem/1": a problem, not a plan; give a plan ("nest.plan/1"); '
+            "nest solve, nest show and nest certify take this one",
+        ),
     ):
         path.write_text(text)
         with pytest.raises(InvalidPlan) as caught:

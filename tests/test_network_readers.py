@@ -27,7 +27,7 @@ from nest.networks.hostlist import hosts
 from nest.networks.labels import read_node_labels, read_tpu_labels
 from nest.networks.matrix import read_nvidia_smi, read_rocm_smi
 from nest.networks.nccl_xml import read_nccl_xml
-from nest.networks.planners import metis_tiers, read_metis, slower_ways
+from nest.networks.planners import read_metis, slower_ways, tiers_of_hosts
 from nest.networks.simulators import read_astra_sim, read_htsim, read_ns3
 from nest.networks.slurm import devices_per_node, read_topology_conf
 from nest.networks.slurm_yaml import HostTorus, read_topology_yaml
@@ -355,7 +355,7 @@ def test_ibnetdiscover() -> None:
 def test_metis_is_bytes() -> None:
     """Bandwidths are bytes/s, of one kind of device."""
     text = json.dumps({"a": {"instance_type": "V100", "inter_bandwidth": 2e9, "intra_bandwidth": 5e9, "memory": 16}})
-    inner, outer = metis_tiers(read_metis(text))
+    inner, outer = tiers_of_hosts(read_metis(text))
     assert (inner.link_bytes_per_s, outer.link_bytes_per_s) == (5e9, 2e9)
     with pytest.raises(InvalidProblem, match="no host"):
         read_metis("{}")

@@ -17,13 +17,13 @@ from nest.networks.labels import read_node_labels, read_topograph, read_tpu_labe
 from nest.networks.matrix import HostTable, read_nvidia_smi, read_rocm_smi
 from nest.networks.nccl_xml import HostXml, read_nccl_xml
 from nest.networks.planners import (
-    metis_tiers,
     read_aiconfigurator,
     read_llm_analysis,
     read_metis,
     read_sailor,
     read_scale_explorer,
     slower_ways,
+    tiers_of_hosts,
 )
 from nest.networks.simulators import read_astra_sim, read_htsim, read_ns3
 from nest.networks.slurm import SlurmTopology, devices_per_node, read_topology_conf
@@ -353,8 +353,7 @@ def test_hostfile_and_metis() -> None:
     hosts = read_metis(text("metis-clusterfile.json"))
     assert [host[0] for host in hosts.values()] == ["V100", "P100", "T4", "A100"]
     assert {host[2] for host in hosts.values()} == {312_500_000.0}
-    with pytest.raises(InvalidProblem, match="A100, P100, T4, V100 in one cluster"):
-        metis_tiers(hosts)
+    assert [tier.link_bytes_per_s for tier in tiers_of_hosts(hosts)] == [5_312_500_000.0, 312_500_000.0]
     hardware = read_network(FILES / "metis-hostfile.txt", like="dgx-a100")
     assert [level.fanout for level in hardware.cluster.levels] == [8, 4]
 

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
-import oracle_default as oracle
+import oracle_plans
 import pytest
 from random_default import Size, random_problem
 
@@ -111,7 +111,7 @@ def test_plans_are_counted(seed: int) -> None:
     """As many as the reference lists, what stages shard and recompute included."""
     problem = random_problem(seed, Size(layers=4, devices=6, levels=2, variants=1, batch=5))
     total, seen = 0, set[object]()
-    for outer in oracle.outer_choices(problem):
+    for outer in oracle_plans.outer_choices(problem):
         layers = len(problem.graphs[outer.variant])
         assert outer.spot
         if (outer.variant, outer.spot.blocks) in seen:
@@ -119,7 +119,7 @@ def test_plans_are_counted(seed: int) -> None:
         seen.add((outer.variant, outer.spot.blocks))
         for inner in combinations(range(1, layers), outer.stages - 1):
             runs = pairwise([0, *inner, layers])
-            total += len(list(product(*(list(oracle.inners(problem, outer, run)) for run in runs))))
+            total += len(list(product(*(list(oracle_plans.inners(problem, outer, run)) for run in runs))))
     assert sum(plans_of(problem).values()) == total
 
 

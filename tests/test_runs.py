@@ -77,7 +77,7 @@ def test_widths_are_those_that_divide() -> None:
 
 
 def test_on_many_devices_few_tokens_are_left_out_and_said() -> None:
-    """Widths that leave a device fewer than 1,024 tokens are not usual there; all of them can be had, or one besides."""
+    """Widths that leave a device fewer than 1,024 tokens are not usual there; all can be had, or one besides."""
     run = run_of(GPT, "dgx-h100:128", global_batch=24)
     posed = problem_of(run)
     assert not posed.tried.all_tried

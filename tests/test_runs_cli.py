@@ -117,7 +117,7 @@ def test_a_plan_without_a_problem_file() -> None:
 
 
 def test_microbatches_that_are_no_powers_of_two_are_tried() -> None:
-    """24 sequences have microbatches of 3, 6, 12: the proof is about them, too, and the same as with all of them named."""
+    """24 sequences have microbatches of 3, 6, 12: the proof is about them, too, as if all were named."""
     asked = (*GPT, "--cluster", "dgx-h100:8", "--global-batch", "24")
     assert "no plan of the space is faster" in run(*asked)[1]
     found, named = document(*asked), document(*asked, "--set", "microbatch=1,2,3,4,6,8,12,24")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import oracle_default as oracle
+import oracle_plans
 import oracle_schedules as schedules
 import pytest
 from export_cases import ENDS, ONE, eight
@@ -130,7 +131,7 @@ def test_size_of_the_space(seed: int) -> None:
     problem = replace(problem, cluster=replace(problem.cluster, hbm_bytes=10**15))
     places = {
         (each.variant, each.stages, each.replicas, each.spot.blocks): each
-        for each in oracle.outer_choices(problem)
+        for each in oracle_plans.outer_choices(problem)
         if each.spot
     }
     counted = 0

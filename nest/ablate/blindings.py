@@ -78,6 +78,7 @@ def _single(name: str) -> Blinding:
 
 def _chained(changes: list[Change]) -> Change:
     def change(problem: Problem) -> Problem:
+        """Return the problem after all changes, in their order."""
         for each in changes:
             problem = each(problem)
         return problem

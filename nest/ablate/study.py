@@ -94,6 +94,7 @@ class _Entry:
 
     @classmethod
     def of(cls, point: Point, name: str, task: Task) -> _Entry:
+        """Return the entry of a task, under its digest."""
         return cls(point, name, task, task.digest())
 
     def outcome(self, outcomes: Mapping[str, Outcome]) -> Outcome:

@@ -147,6 +147,7 @@ def _with_cluster(problem: Problem, **changes: object) -> Problem:
 
 def _memory(unit: int) -> Changer:
     def change(problem: Problem, text: str) -> Problem:
+        """Return the problem with so many units of memory on each device."""
         size = _number(text) * unit
         memory = int(size) if size.denominator == 1 else float(size)
         return replace(problem, cluster=problem.cluster.with_memory(memory))

@@ -117,6 +117,7 @@ def _work(problem: Problem) -> int:
 
 def _memory(factor: float) -> Callable[[Problem], Problem]:
     def apply(problem: Problem) -> Problem:
+        """Return the problem with the memory of all devices scaled, in whole bytes."""
         cluster = problem.cluster
         classes = tuple(replace(each, hbm_bytes=int(each.hbm_bytes * factor)) for each in cluster.classes)
         scaled = replace(cluster, hbm_bytes=int(cluster.hbm_bytes * factor), classes=classes)
@@ -129,6 +130,7 @@ def _bandwidth(factor: float, *, outer: bool) -> Callable[[Problem], Problem]:
     """Return what changes the bandwidth of the innermost level, or of all others."""
 
     def apply(problem: Problem) -> Problem:
+        """Return the problem with wider or narrower levels; errors where none are outside the innermost."""
         levels = problem.cluster.levels
         if outer and len(levels) == 1:
             raise InvalidProblem("cluster.levels", "there is one", "change the innermost level")
@@ -140,6 +142,7 @@ def _bandwidth(factor: float, *, outer: bool) -> Callable[[Problem], Problem]:
 
 def _batch(factor: float) -> Callable[[Problem], Problem]:
     def apply(problem: Problem) -> Problem:
+        """Return the problem with the batch scaled; errors where that is no whole number."""
         training = problem.training
         size = (training.global_batch or training.microbatches) * factor
         if size % 1:

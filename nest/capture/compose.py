@@ -106,6 +106,7 @@ class _Once:
         self.new: list[int] = []
 
     def add(self, held: Iterable[tuple[Storage, int] | None]) -> None:
+        """Note storages with their bytes; append to ``new`` the bytes of those that were not known."""
         fresh = {each[0]: each[1] for each in held if each is not None and each[0] not in self.known}
         self.known.update(fresh)
         self.new.append(sum(fresh.values()))

@@ -46,6 +46,7 @@ class _Measuring:
         self._constant = _constants(traced)
 
     def placed(self, pieces: Sequence[Piece]) -> list[Placed]:
+        """Return what each piece is, needs and makes, in their order."""
         return [self._placed(piece, at, len(pieces)) for at, piece in enumerate(pieces)]
 
     def _placed(self, piece: Piece, at: int, count: int) -> Placed:

@@ -75,6 +75,7 @@ def _watching(module: Any, units: dict[str, Unit], calls: list[Call]) -> Iterato
         inner = module.get_submodule(path)
 
         def seen(inner: Any, args: Any, kwargs: Any, output: Any, unit: Unit = unit) -> None:
+            """Put down a call of a submodule, as hooks of torch are called."""
             leaves, form = tree_flatten((args, kwargs))
             outputs = tuple(each for each in tree_leaves(output) if isinstance(each, torch.Tensor))
             calls.append(Call(unit, inner, tuple(leaves), form, outputs))
@@ -97,6 +98,7 @@ class _Calls:
         self._made: dict[tuple[object, ...], tuple[int, Measured]] = {}
 
     def sized(self, calls: Sequence[Call]) -> Sized:
+        """Return what each call is, needs and makes, in their order, and sizes of tensors by name."""
         return Sized(tuple(self._placed(call, at, len(calls)) for at, call in enumerate(calls)), self.sizes)
 
     def _placed(self, call: Call, at: int, count: int) -> Placed:
@@ -136,6 +138,7 @@ def _measured(call: Call) -> Measured:
     weights = [*call.module.parameters(), *call.module.buffers()]
 
     def run(inputs: Sequence[Any]) -> list[Any]:
+        """Call the module with other tensors in the places of those that it took; return the tensors that it gives."""
         values = list(call.inputs)
         for place, value in zip(call.leaves, inputs, strict=True):
             values[place] = value

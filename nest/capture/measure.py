@@ -97,6 +97,7 @@ def saved_storages(saved: dict[int, int]) -> Any:
     """Return a context in which bytes of what autograd keeps are put down by storage."""
 
     def pack(tensor: Any) -> Any:
+        """Put down the bytes of a storage; the tensor is kept as it is."""
         saved[key(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 

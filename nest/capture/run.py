@@ -129,6 +129,7 @@ def _start(asked: Asked) -> _Started:
         note = f"torch.export failed ({failure}); submodules were watched, work between them is not counted."
 
         def watched(factor: int) -> Sized:
+            """Return the sizes of what submodules take and give, with the batch so many times as large."""
             return hooked(asked.name, real, asked.inputs, factor, asked.dtype)
 
         return _Started(watched(1), watched, "hooks", (note,))

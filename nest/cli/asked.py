@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from nest.costing import Layout, Recipe, Setting
+    from nest.costing import Assumed, Framework, Layout, Recipe, Setting
     from nest.families import Architecture, Description
     from nest.families.description import Stated
     from nest.files.cluster_file import ClusterText
@@ -85,15 +86,17 @@ def check_sequence(typed: int | None, model: Architecture) -> None:
         raise click.UsageError(f"--seq {typed}: the model has sequences of {own[-1]} tokens; leave it out")
 
 
-def reserve_bytes(options: Mapping[str, Any]) -> int:
-    """Return the bytes of ``--reserve``; 0 where it is not typed.
+def reserve_bytes(options: Mapping[str, Any]) -> int | None:
+    """Return the bytes of ``--reserve``; None where it is not typed.
 
     Raises
     ------
     click.UsageError
         If it is no finite number.
     """
-    asked = options["reserve"] or 0
+    asked: float | None = options["reserve"]
+    if asked is None:
+        return None
     if not isfinite(asked):
         raise click.UsageError(f"--reserve {asked}: give a number of GiB from 0")
     return int(asked * 2**30)
@@ -120,7 +123,7 @@ def asked_cluster(source: str, options: Mapping[str, Any]) -> Hardware:
 
 
 def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
-    """Return a file of a network as a cluster file of ours would name it, or None where there is none.
+    """Return a file of a network, or of a system, as a cluster file of ours would have it; None where there is none.
 
     Raises
     ------
@@ -132,6 +135,11 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     from nest.files.cluster_file import SCHEMA, ClusterText
     from nest.hardware import system_named
 
+    system = _system_text(source, options)
+    if system is not None:
+        return system
+    if options["hostfile"] is not None:
+        raise click.UsageError(f"--hostfile goes with a cluster file of Metis, and --cluster {source} is none")
     text = _network(Path(source))
     typed = {name: options[name] for name in OF_NETWORKS if options[name] is not None}
     if text is None:
@@ -149,6 +157,37 @@ def network_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
     return ClusterText(path.name, "\n".join(lines), text, source, source)
 
 
+def _system_text(source: str, options: Mapping[str, Any]) -> ClusterText | None:
+    """Return a cluster file of ours that says what another planner's description does, or None where there is none.
+
+    Behind the name of such a file may stand how many devices there are, as behind that of a cluster.
+    """
+    from nest.errors import InvalidProblem
+    from nest.files.cluster_file import SCHEMA, ClusterText
+    from nest.files.cluster_systems import Wanted, system_kind, system_text
+    from nest.files.disk import read_text
+
+    name, _, digits = source.rpartition(":")
+    counted = bool(name) and digits.isdecimal() and Path(name).is_file() and not Path(source).exists()
+    path = Path(name if counted else source)
+    if not path.is_file():
+        return None
+    text = read_text(path, InvalidProblem)
+    kind = "" if SCHEMA in text else system_kind(text)
+    if not kind:
+        return None
+    for option in ("like", "root", "topology"):
+        if options[option] is not None:
+            raise click.UsageError(f"--{option}: {path} is a system of {kind}, with links of its own; leave it out")
+    hosts = "" if options["hostfile"] is None else read_text(options["hostfile"], InvalidProblem)
+    count = int(digits) if counted else None
+    wanted = Wanted(count, options["device"] or "", options["gpus_per_node"], hosts)
+    try:
+        return ClusterText(path.stem, system_text(kind, text, wanted, path.name.partition(".")[0]), source=str(path))
+    except InvalidProblem as error:
+        raise error.at(str(path)) from None
+
+
 def _network(path: Path) -> str | None:
     """Return the text of a file that describes a network, and is no cluster file of ours; None for all others."""
     from nest.errors import InvalidProblem
@@ -156,13 +195,23 @@ def _network(path: Path) -> str | None:
     from nest.files.disk import read_text
     from nest.networks import kind_of
 
-    if not path.is_file():
+    if not path.is_file() or path.suffix.lower() == ".toml":
         return None
     text = read_text(path, InvalidProblem)
     try:
-        return text if SCHEMA not in text and kind_of(text) else None
+        return text if SCHEMA not in text and not _is_toml(text) and kind_of(text) else None
     except InvalidProblem:
         return None
+
+
+def _is_toml(text: str) -> bool:
+    """Whether a text is TOML, as of all descriptions of clusters only those of ours are."""
+    import tomllib
+
+    try:
+        return bool(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -174,19 +223,23 @@ class AskedPlan:
     options
         By name, as click has them.
     description
-        The model's file.
-    devices
-        Of the cluster.
+        The model's file; None where the model is a table of layers, which says nothing of a plan.
+    hardware
+        The cluster.
     """
 
     options: Mapping[str, Any]
-    description: Description
-    devices: int
+    description: Description | None
+    hardware: Hardware
+
+    @property
+    def _stated(self) -> Mapping[str, Stated]:
+        return {} if self.description is None else self.description.settings
 
     @property
     def taken(self) -> dict[str, Any]:
         """What the model's file decides, since it was not typed."""
-        stated, options = self.description.settings, self.options
+        stated, options = self._stated, self.options
         names = {"sequence": "seq", "target_sequence": "", "devices": ""}
         open_ = {name for name in stated if options.get(names.get(name, name)) is None} - {"devices"}
         if "stage_layers" in stated and not self._split():
@@ -194,6 +247,32 @@ class AskedPlan:
         if self._said("tensor", 1) == 1:
             open_ -= {"sequence_parallel"}
         return {name: value for name, value in stated.items() if name in open_}
+
+    @cached_property
+    def assumed(self) -> Assumed | None:
+        """What the software is taken to be, and why; None where it was typed, or nothing is said of the model."""
+        from nest.costing import assumed_framework
+
+        if self.options["framework"] is not None or self.description is None:
+            return None
+        return assumed_framework(
+            self.description.model,
+            self.hardware.device,
+            self._said("zero", 0),
+            self._said("context", 1),
+            stated=self.description.software,
+            system=self.hardware.software,
+        )
+
+    @property
+    def framework(self) -> Framework:
+        """What the software does: of the framework that was typed, or is assumed."""
+        from nest.costing import FRAMEWORKS, framework_named
+
+        if self.assumed is not None:
+            return self.assumed.framework
+        typed = self.options["framework"]
+        return FRAMEWORKS[0] if typed is None else framework_named(typed)
 
     def setting(self) -> Setting:
         """Return widths and sizes inside a stage.
@@ -205,10 +284,11 @@ class AskedPlan:
         InvalidProblem
             If it does not fit together.
         """
-        from nest.costing import Setting, framework_named
+        from nest.costing import Setting
 
+        assert self.description is not None, "a table of layers has no setting"
         check_sequence(self.options["seq"], self.description.model)
-        tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
+        tensor, framework = self._said("tensor", 1), self.framework
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
             self._said("microbatch", 1),
@@ -217,7 +297,7 @@ class AskedPlan:
             self._said("context", 1),
             self._said("context_kind", "ring"),
             self._said("expert", 1),
-            expert_tensor(self.options, self.description.settings, tensor),
+            expert_tensor(self.options, self._stated, tensor),
             flash=self._said("flash", framework.fused_attention),
             dtype=self._said("dtype", "bf16"),
             padding=self._said("padding", 128),
@@ -260,7 +340,7 @@ class AskedPlan:
             layers=self._split(),
             recompute=kind,
             recomputed=() if again is None else (again,) * stages,
-            reserve=reserve_bytes(self.options),
+            reserve=reserve_bytes(self.options) or 0,
         )
 
     def recipe(self) -> Recipe:
@@ -274,7 +354,7 @@ class AskedPlan:
         typed = self.options["stage_layers"]
         if typed is not None:
             return tuple(typed)
-        settings = self.description.settings
+        settings = self._stated
         kept = all(self._said(name, 1) == settings.get(name, 1) for name in ("pipeline", "virtual"))
         stated = settings.get("stage_layers")
         return stated if isinstance(stated, tuple) and kept else ()
@@ -283,19 +363,20 @@ class AskedPlan:
         names = ("tensor", "context", "expert", "pipeline")
         widths = {name: self._said(name, 1) for name in names}
         one = prod(widths.values())
-        data = self._said("data", max(1, self.devices // one))
+        have = self.hardware.cluster.devices
+        data = self._said("data", max(1, have // one))
         typed = self.options["data"] is not None
-        if data * one != self.devices and not (typed and data * one < self.devices):
+        if data * one != have and not (typed and data * one < have):
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
-            found = f"{what} are {data * one} devices, and the cluster has {self.devices}"
-            idle = " or say with --data how many replicas there are" if data * one < self.devices else ""
+            found = f"{what} are {data * one} devices, and the cluster has {have}"
+            idle = " or say with --data how many replicas there are" if data * one < have else ""
             raise click.UsageError(f"{found}: change a width, or the number of devices,{idle}".rstrip(","))
         return int(data)
 
     def _said(self, name: str, usual: Any) -> Any:
         """Return what was typed, else what the file says, else what is usual."""
         value = self.options[name]
-        return self.description.settings.get(name, usual) if value is None else value
+        return self._stated.get(name, usual) if value is None else value
 
     def _shares_sequence(self, tensor: int) -> bool:
         """Return whether the sequence is shared; a file that says so means widths above 1."""
@@ -305,13 +386,13 @@ class AskedPlan:
     def _needed(self, name: str, said: str, usual: int = 0) -> int:
         from nest.families.description import number
 
-        value = self.options[name] or number(self.description.settings, said, usual)
+        value = self.options[name] or number(self._stated, said, usual)
         if not value:
             raise click.UsageError(f"--{name.replace('_', '-')} is missing, and the model does not say it")
         return int(value)
 
     def _lengths(self) -> tuple[tuple[str, int], ...]:
-        target = self.description.settings.get("target_sequence")
+        target = self._stated.get("target_sequence")
         return (("text", int(target)),) if isinstance(target, int) and target else ()
 
 

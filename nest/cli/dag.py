@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
+from nest.cli.described import dag_at
 from nest.cli.exits import ExitCode
+from nest.cli.options import refuse_others
 from nest.cli.output import print_json, screen, writable
 
 if TYPE_CHECKING:
@@ -33,20 +34,15 @@ def dag_answer(
     """
     if path is None or not path.is_file():
         return None
-    from nest.files.document import Document
-
-    document = Document.read(path)
-    if not document.is_json or "schema" in document.keys:
-        return None
     from nest.dag import solve_dag
     from nest.errors import InvalidProblem
-    from nest.files.ancestors import dag_problem, with_devices
+    from nest.files.ancestors import with_devices
     from nest.files.dag_file import write_dag_result
 
-    problem = dag_problem(document)
+    problem = dag_at(path)
     if problem is None:
         return None
-    _refuse_others(problem.preset.name)
+    refuse_others(TAKEN, f"inputs of {problem.preset.name}")
     if output is not None:
         writable(output, path)
     try:
@@ -70,11 +66,3 @@ def _printed(result: DagResult, *, as_json: bool) -> ExitCode:
     if result.stages:
         return ExitCode.OK
     return ExitCode.INFEASIBLE if result.bound is None else ExitCode.LIMIT
-
-
-def _refuse_others(preset: str) -> None:
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if typed and parameter.name not in TAKEN:
-            raise click.UsageError(f"{parameter.opts[0]} is not for inputs of {preset}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nest.objectives import Search
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import Posed, Run, SelfContained, Tried
+    from nest.runs import Run, SelfContained, Tried
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def require_alone(target: str | None, *, minimize: str, backend: str, certify: b
 
 
 def solved_for(
-    problem: Problem, posed: Posed | None, target: str, time_limit_s: float | None, *, quiet: bool
+    problem: Problem, run: Run | None, target: str, time_limit_s: float | None, *, quiet: bool
 ) -> tuple[Problem, BestFor]:
     """Return the problem of the plans that a framework can run, and the best of them.
 
@@ -83,13 +83,13 @@ def solved_for(
     """
     from nest.export import FRAMEWORKS, best_for, problem_for
 
-    run, framework = _run_of(posed), FRAMEWORKS[target]
+    run, framework = _needed(run), FRAMEWORKS[target]
     with searching(problem, quiet=quiet) as report:
         found = best_for(problem, run, framework, time_limit_s=time_limit_s, report=report)
     return problem_for(problem, run, framework), found
 
 
-def search_for(posed: Posed | None, tried: Tried, target: str | None) -> tuple[Search, str]:
+def search_for(run: Run | None, tried: Tried, target: str | None) -> tuple[Search, str]:
     """Return what finds the best plan of a problem, or the best that a framework can run, and what it searches.
 
     Raises
@@ -102,21 +102,22 @@ def search_for(posed: Posed | None, tried: Tried, target: str | None) -> tuple[S
 
     if target is None:
         return solve, tried.plan
-    run, framework = _run_of(posed), FRAMEWORKS[target]
+    model, framework = _needed(run), FRAMEWORKS[target]
 
     def search(
         problem: Problem, *, time_limit_s: float | None, report: Report | None, better_than: int | None
     ) -> Result:
+        """Return the best plan that the framework can run."""
         limits: dict[str, Any] = {"time_limit_s": time_limit_s, "report": report, "better_than": better_than}
-        return best_for(problem, run, framework, **limits).result
+        return best_for(problem, model, framework, **limits).result
 
     return search, f"{tried.plan} that {framework.title} can run"
 
 
-def _run_of(posed: Posed | None) -> Run:
+def _needed(run: Run | None) -> Run:
     from nest.errors import InvalidProblem
 
-    if posed is None:
+    if run is None:
         what = "the problem does not say what the model is, which decides what a framework can run"
         raise InvalidProblem("--for", what, "give a run: --model with --cluster, or a run file")
-    return posed.run
+    return run

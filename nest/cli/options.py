@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -78,8 +79,24 @@ def positive(what: str) -> Callable[[click.Context, click.Parameter, float | Non
     """Return what refuses a number of ``what`` that is not finite and above 0."""
 
     def checked(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+        """Return the value of an option if it is such a number; errors as click reports them."""
         if value is not None and not (value > 0 and isfinite(value)):
             raise click.BadParameter(f"{value} is not a finite number of {what} above 0")
         return value
 
     return checked
+
+
+def refuse_others(taken: Collection[str], what: str) -> None:
+    """Refuse options of the command that were typed and say nothing of what it is about.
+
+    Raises
+    ------
+    click.UsageError
+        Naming the first that is not among those ``taken``.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if typed and parameter.name not in taken:
+            raise click.UsageError(f"{parameter.opts[0]} is not for {what}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
@@ -36,15 +36,31 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def print_json(document: object) -> None:
     """Print one JSON object on standard output."""
+    click.echo(_json_text(document))
+
+
+def give(document: object, text: Callable[[], str], output: Path | None, *, as_json: bool) -> None:
+    """Print an answer, as text or as JSON, and write the JSON into a file where one is asked for."""
+    if output is not None:
+        from nest.files.disk import write_text
+
+        write_text(output, f"{_json_text(document)}\n")
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(text())
+
+
+def _json_text(document: object) -> str:
+    """Return one JSON object as it is printed."""
     import json
 
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)  # the number of plans is exact, however long
     try:
-        text = json.dumps(document, indent=2, allow_nan=False)
+        return json.dumps(document, indent=2, allow_nan=False)
     finally:
         sys.set_int_max_str_digits(limit)
-    click.echo(text)
 
 
 def writable(output: Path, problem_path: Path, option: str = "-o") -> Path:
@@ -101,7 +117,11 @@ def writable_directory(directory: Path, option: str = "-o") -> Path:
     return directory
 
 
-def print_left_out(tried: Tried) -> None:
-    """Print what was not tried, below an answer."""
+def print_tried(tried: Tried) -> None:
+    """Print what was kept in reserve and what was not tried, below an answer."""
+    from nest.report.format import size
+
+    if tried.reserve is not None and tried.reserve.size_bytes:
+        click.echo(f"{'Reserve':<11}{size(tried.reserve.size_bytes)} of each device{tried.reserve.aside}")
     for at, each in enumerate(tried.left_out or ()):
         click.echo(f"{'' if at else 'Not tried':<11}{each}")

@@ -15,6 +15,7 @@ from nest.errors import InvalidPlan
 
 if TYPE_CHECKING:
     from nest.cost.schedules import Schedule
+    from nest.plan import Plan
     from nest.report.simulation import Played
     from nest.runs import SelfContained
 
@@ -58,8 +59,7 @@ def simulate_command(
     """
     check_files(problem_path or first_path, {"--trace": trace})
     found, plan_path = plan_from((first_path, second_path), problem_path, preset, settings)
-    own = schedule in (None, found.plan.schedule) and found.plan.chunks > 1
-    asked = _schedule(schedule or found.plan.schedule, chunks or (found.plan.chunks if own else None))
+    asked = _schedule(found.plan, schedule, chunks, plan_path)
     try:
         played = _played(found, asked, weight_share=weight_share, overlapped=overlap)
     except InvalidPlan as error:
@@ -91,11 +91,17 @@ def _played(found: SelfContained, schedule: Schedule, *, weight_share: float | N
     return Played(problem, plan, evaluation, simulate(pipeline, schedule))
 
 
-def _schedule(name: str, chunks: int | None) -> Schedule:
+def _schedule(plan: Plan, typed: str | None, chunks: int | None, path: Path) -> Schedule:
+    """Return the schedule to play: the typed one, or the plan's own, with chunks that go with it."""
     from nest.cost.schedules import schedule_named
 
+    name = typed or plan.schedule
     if name == "interleaved":
-        return schedule_named(name, chunks or 2)
+        own = plan.chunks if name == plan.schedule and plan.chunks > 1 else 2
+        return schedule_named(name, chunks or own)
     if chunks is not None:
         raise click.UsageError(f"--chunks goes with --schedule interleaved, not with {name}")
+    if typed is None and plan.chunks > 1:
+        what = f"{plan.chunks} in a plan whose schedule is {name}"
+        raise InvalidPlan("chunks", what, 'give the plan "schedule": "interleaved", or leave chunks out', str(path))
     return schedule_named(name)

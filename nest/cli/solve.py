@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -17,15 +17,17 @@ from nest.cli.exits import ExitCode, result_code
 from nest.cli.frameworks import for_option, require_alone, search_for, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
-from nest.cli.output import check_files, print_json, print_left_out, screen
+from nest.cli.output import check_files, print_json, print_tried, screen
 from nest.cli.reading import Race, solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
+from nest.cli.tabled import typed_table
 
 if TYPE_CHECKING:
     from nest.certify import Certificate
     from nest.explain import Explanation
     from nest.files.origin import Origin
+    from nest.hardware import Hardware
     from nest.problem import Problem
     from nest.report.shown import Shown
     from nest.result import Result
@@ -98,44 +100,52 @@ def solve_command(
     begin, race = time.perf_counter(), None
     if target is None and minimize == "time" and backend in ("auto", "dp"):
         race = Race(preset, settings, time_limit, cuts, AMONG if runners else 1.0)
-    problem, posed = _asked(problem_path, preset, settings, options, None if race is None else race.pose)
+    asked = _asked(problem_path, preset, settings, options, None if race is None else race.pose)
     time_left = None if time_limit is None else max(time_limit - (time.perf_counter() - begin), 0.0)
-    origin = None if output is None else _origin((problem, posed), problem_path, (preset, settings), options)
-    if write_problem is not None:
-        _write_problem(problem, write_problem)
+    problem, origin = asked.problem, _written(asked, problem_path, (preset, settings), options, (output, write_problem))
     provenance = {} if target is None else {"for": target}
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
-        tried = _tried(posed)
-        answer = minimized(problem, minimize, allowed_s, time_limit, search_for(posed, tried, target), quiet=as_json)
+        search = search_for(asked.run, asked.tried, target)
+        answer = minimized(problem, minimize, allowed_s, time_limit, search, quiet=as_json)
         _write_plan(answer.result, output, origin, provenance)
-        print_least(answer, tried, time_limit, certify=certify, as_json=as_json)
+        print_least(answer, asked.tried, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
     parts: tuple[Problem, ...] = ()
     if target is None:
         result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
-        if result.status.value == "infeasible" and not _tried(posed).all_tried:
-            problem, posed = _asked(problem_path, preset, settings, options, _every)
+        if result.status.value == "infeasible" and asked.run is not None and not asked.tried.all_tried:
+            asked = _asked(problem_path, preset, settings, options, _every)
+            problem = asked.problem
+            origin = _written(asked, problem_path, (preset, settings), options, (output, write_problem))
             result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
     else:
-        problem, found_for = solved_for(problem, posed, target, time_limit, quiet=as_json)
+        problem, found_for = solved_for(problem, asked.run, target, time_limit, quiet=as_json)
         result, parts = found_for.result, found_for.parts
     whole = problem
-    if certify and race is not None and _tried(posed).all_tried:  # the checker takes no floor for granted
-        whole, _ = _asked(problem_path, preset, settings, options, _every)
+    if certify and race is not None and asked.run is not None and asked.tried.all_tried:
+        all_of_it = _asked(problem_path, preset, settings, options, _every)
+        whole = all_of_it.problem  # the checker takes no floor for granted
     certificate = _confirm(whole, result, parts, time_limit) if certify else None
     _write_plan(result, output, origin, provenance)
-    run, found = None if posed is None else posed.run, others(problem, result.plan, runners, time_limit)
-    asked = shown(run, found, details=details)
-    return _print(problem, posed, result, certificate, asked, as_json=as_json)
+    wanted = shown(asked.run, others(problem, result.plan, runners, time_limit), details=details)
+    return _print(asked._replace(problem=problem), result, certificate, wanted, as_json=as_json)
 
 
-def _tried(posed: Posed | None) -> Tried:
-    """Return how much of the space is tried: all that a problem has which is posed by no run."""
-    from nest.runs import EVERY_PLAN
+class _Asked(NamedTuple):
+    """A problem, what it was posed from, and how much of the space it has.
 
-    return EVERY_PLAN if posed is None else posed.tried
+    The run is None where a file of costs, a captured module or a table of layers says what layers take; the hardware,
+    where nobody knows more of the network than its levels.
+    """
+
+    problem: Problem
+    tried: Tried
+    run: Run | None = None
+    hardware: Hardware | None = None
+    source: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def _every(run: Run) -> Posed:
@@ -160,8 +170,8 @@ def _asked(
     settings: tuple[str, ...],
     options: dict[str, Any],
     pose: Callable[[Run], Posed] | None = None,
-) -> tuple[Problem, Posed | None]:
-    """Return the problem, and the run that it is of, where it is of one.
+) -> _Asked:
+    """Return the problem, and what it was posed from.
 
     Parameters
     ----------
@@ -170,12 +180,17 @@ def _asked(
     """
     from nest.files import read_problem
     from nest.files.settings import with_own
-    from nest.runs import problem_of
+    from nest.runs import EVERY_PLAN, problem_of
     from nest.runs.carried import changed, posed_from
 
     captured = typed_captured(options) if problem_path is None else None
     if captured is not None:
-        return changed(captured, preset, settings, captured.name), None
+        found, tried = captured
+        return _Asked(changed(found, preset, settings, found.name), tried)
+    table = typed_table(options, preset, settings) if problem_path is None else None
+    if table is not None:
+        problem = changed(table.problem, preset, settings, table.problem.name)
+        return _Asked(problem, table.tried, hardware=table.run.hardware, notes=table.run.notes)
     run = typed_run(problem_path, options, preset)
     if run is not None:
         posed: Posed | None = (pose or problem_of)(replace(run, choices=with_own(run.choices, settings)))
@@ -184,41 +199,37 @@ def _asked(
         posed = posed_from(problem_path, settings, pose or problem_of)
     if posed is not None:
         source = str(problem_path) if problem_path else posed.problem.name
-        return changed(posed.problem, preset, settings, source), posed
+        problem = changed(posed.problem, preset, settings, source)
+        return _Asked(problem, posed.tried, posed.run, posed.run.hardware, posed.run.source)
     assert problem_path is not None
-    return changed(read_problem(problem_path), preset, settings, str(problem_path)), None
+    return _Asked(changed(read_problem(problem_path), preset, settings, str(problem_path)), EVERY_PLAN)
 
 
-def _print(
-    problem: Problem,
-    posed: Posed | None,
-    result: Result,
-    certificate: Certificate | None,
-    asked: Shown,
-    *,
-    as_json: bool,
-) -> ExitCode:
+def _print(asked: _Asked, result: Result, certificate: Certificate | None, wanted: Shown, *, as_json: bool) -> ExitCode:
     from nest.files import proof_document, result_document
     from nest.report.runners import runners_document
     from nest.runs import pair_gap
 
-    explanation = _explanation(problem, result)
-    tried = _tried(posed)
-    gap = None if posed is None or result.plan is None else pair_gap(problem, result.plan, posed.run.hardware)
+    problem, tried = asked.problem, asked.tried
+    explanation, hardware = _explanation(problem, result), asked.hardware
+    gap = None if hardware is None or result.plan is None else pair_gap(problem, result.plan, hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
-        document = {**result_document(result, proof, explanation), **runners_document(problem, asked.runners)}
-        aside = {} if posed is None else {"source": posed.run.source, **tried.document()}
+        document = {**result_document(result, proof, explanation), **runners_document(problem, wanted.runners)}
+        aside: dict[str, object] = ({} if asked.run is None else {"source": asked.source}) | tried.document()
+        aside |= {"notes": list(asked.notes)} if asked.notes else {}
         print_json({**document, **aside, **({} if gap is None else {"pairs_s": gap.pairs_s, "level_gap": gap.share})})
     else:
         from nest.report.terminal import solution_text
 
-        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=asked, tried=tried))
+        click.echo(solution_text(problem, result, screen(), certificate, explanation, shown=wanted, tried=tried))
         if gap is not None:
             click.echo(f"{'Pairs':<11}{gap.text}")
-        if posed is not None and posed.run.source:
-            click.echo(f"{'Source':<11}{posed.run.source}")
-        print_left_out(tried)
+        if asked.source:
+            click.echo(f"{'Source':<11}{asked.source}")
+        for at, note in enumerate(asked.notes):
+            click.echo(f"{'' if at else 'Noted':<11}{note}")
+        print_tried(tried)
     return result_code(result)
 
 
@@ -231,8 +242,28 @@ def _write_plan(result: Result, output: Path | None, origin: Origin | None, more
         write_plan(result.plan, output, origin, computed_now() | more)
 
 
+def _written(
+    asked: _Asked,
+    problem_path: Path | None,
+    changes: tuple[str | None, tuple[str, ...]],
+    options: dict[str, Any],
+    files: tuple[Path | None, Path | None],
+) -> Origin | None:
+    """Return where the problem comes from, for the file of its plan, and write it.
+
+    Of the files the first is that of the plan, the second that of the problem; None where one was not asked for.
+    """
+    from nest.files import write_problem
+
+    plan, file = files
+    origin = None if plan is None else _origin(asked, problem_path, changes, options)
+    if file is not None:
+        write_problem(asked.problem, file)
+    return origin
+
+
 def _origin(
-    asked: tuple[Problem, Posed | None],
+    asked: _Asked,
     problem_path: Path | None,
     changes: tuple[str | None, tuple[str, ...]],
     options: dict[str, Any],
@@ -240,18 +271,11 @@ def _origin(
     """Return where the problem comes from, and what was typed to change it, for the plan file."""
     from nest.runs.carried import origin_of, origin_of_file
 
-    problem, posed = asked
     if problem_path is not None:
-        return origin_of_file(problem_path, problem.name, *changes)
-    if posed is None:  # of a captured module
-        return origin_of(problem)
-    return typed_origin(posed.run, *changes, options)
-
-
-def _write_problem(problem: Problem, path: Path) -> None:
-    from nest.files import write_problem
-
-    write_problem(problem, path)
+        return origin_of_file(problem_path, asked.problem.name, *changes)
+    if asked.run is None:  # of a captured module, or a table of layers
+        return origin_of(asked.problem)
+    return typed_origin(asked.run, *changes, options)
 
 
 def _explanation(problem: Problem, result: Result) -> Explanation | None:

@@ -224,6 +224,7 @@ def _collectives_s(layer: Layer, variant: Variant, reach: Reach, *, nested: bool
     """Return what the collectives of a layer take at most, whatever it recomputes."""
 
     def longest_s(each: Collective) -> float:
+        """Return the most seconds that a collective takes, wherever its group is."""
         step, count = axis_group(variant, each.axis)
         return reach.longest_s(each.kind, count, float(each.bytes), step * count if nested else None)
 

@@ -27,6 +27,7 @@ class _Walk:
         self.split: list[OperatorCost] = []  # products cut by tensor parallel since the last sum over its devices
 
     def all(self) -> Iterator[Collective]:
+        """Yield the collectives of all operators, in their order."""
         for component in self.block.components:
             for operator in component.operators:
                 if isinstance(operator, Matmul):

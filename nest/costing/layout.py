@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from nest.costing.framework import Recompute
-from nest.costing.layer import LayerCost
 from nest.costing.setting import Setting
 from nest.errors import InvalidProblem
 
@@ -84,7 +84,18 @@ class Layout:
         return -(-self.global_batch // slot)
 
 
-def split_parts(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCost]]:
+class Repeating(Protocol):
+    """A block of a model."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it counts as one of the layers, and not as what stands before or behind them."""
+
+
+Block = TypeVar("Block", bound=Repeating)
+
+
+def split_parts(costs: Sequence[Block], layout: Layout) -> list[list[Block]]:
     """Return the blocks of each part of the pipeline: its stages, or the first chunks of all stages, then the second.
 
     What precedes the first layer goes with it, what follows the last as well. Where the last part is said to have no
@@ -96,7 +107,7 @@ def split_parts(costs: Sequence[LayerCost], layout: Layout) -> list[list[LayerCo
         If the numbers of layers do not add up, a part has nothing, or there are more chunks than layers.
     """
     counts = _counts(layout, sum(cost.repeats for cost in costs))
-    parts: list[list[LayerCost]] = [[] for _ in counts]
+    parts: list[list[Block]] = [[] for _ in counts]
     part, left = 0, counts[0]
     end = max((at for at, cost in enumerate(costs) if cost.repeats), default=-1)
     for at, cost in enumerate(costs):

@@ -60,6 +60,7 @@ def optimum(
     report: Report | None,
     better_than: int | None = None,
     trace: Trace | None = None,
+    *,
     within: float = 0.0,
 ) -> Outcome:
     """Find the best plan of a problem.

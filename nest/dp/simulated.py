@@ -56,6 +56,7 @@ class _Sums(Agenda):
         return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
     def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
+        """Return a search under `sum` that also plays what it finds."""
         tables = self.tables.of_variant(variant)
         if chunks > 1:
             return _ChunkEngine(tables, self.watch, chunks, self.played)
@@ -116,6 +117,7 @@ class _Played(Agenda):
         return sorted(self.tables.problem.choices.schedules - {"interleaved"})
 
     def engine(self, variant: Variant, schedule: ScheduleName, chunks: int) -> SumSearch:
+        """Return a search of one schedule, with bounds of what is played."""
         tables = self.tables.of_variant(variant)
         if chunks > 1:
             return InterleavedSearch(tables, self.watch, chunks, PlayedBounds(tables, chunks))

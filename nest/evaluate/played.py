@@ -98,6 +98,7 @@ class _Judged:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
+        """Of the stage, each as the slowest class of devices under it has it."""
         graph = across(_graph(self.problem, self.plan, self.at), self.figures.classes)
         return graph.named(self.plan.stages[self.at].layers)
 

@@ -34,6 +34,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, part: Tensor, dim: int, group: Any) -> Tensor:
+        """Return the parts of all ranks of a group, joined along a dimension."""
         context.dim, context.group = dim, group
         parts = [torch.empty_like(part.contiguous()) for _ in range(dist.get_world_size(group))]
         dist.all_gather(parts, part.contiguous(), group=group)
@@ -41,6 +42,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Return the own part of the sum of all ranks' gradients."""
         whole = gradients[0].contiguous()
         dist.all_reduce(whole, group=context.group)
         parts = whole.chunk(dist.get_world_size(context.group), context.dim)
@@ -52,11 +54,13 @@ class _Exchanged(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+        """Return the rows that other ranks sent, for those that were sent to them."""
         context.sent, context.received, context.group = sent, received, group
         return _all_to_all(rows, sent, received, group)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Send the gradients of rows back where these came from."""
         return _all_to_all(gradients[0], context.received, context.sent, context.group), None, None, None
 
 

@@ -202,6 +202,7 @@ def _searched(tables: Tables, deadline: float | None) -> tuple[Answer, str | Non
     """Search for any plan, as far as the time reaches; with the reason where there is none."""
 
     def report(progress: Progress) -> None:
+        """Stop the search at the first plan."""
         if progress.best_ticks is not None:
             raise _Found
 

@@ -60,14 +60,17 @@ class _Rules:
 
     @property
     def tensor(self) -> int:
+        """Ranks of tensor parallel."""
         return self.size("--tensor-model-parallel-size")
 
     @property
     def stages(self) -> int:
+        """Ranks of pipeline parallel."""
         return self.size("--pipeline-model-parallel-size")
 
     @property
     def context(self) -> int:
+        """Ranks of context parallel."""
         return self.size("--context-parallel-size")
 
     @property

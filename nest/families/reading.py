@@ -14,7 +14,8 @@ from nest.families.huggingface.reading import read_config
 from nest.families.hyperparameters import read_hyperparameters
 
 _FLAG_LINE = re.compile(
-    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:num-layers|hidden-size)[ =]|^[^#]*\.py\s.*--(?:num-layers|hidden-size)[ =]",
+    r"^\s*(?:[A-Za-z_]\w*=\(\s*)?--(?:(?:encoder-)?num-layers|hidden-size)[ =]"
+    r"|^[^#]*\.py\s.*--(?:(?:encoder-)?num-layers|hidden-size)[ =]",
     re.MULTILINE,
 )
 
@@ -92,6 +93,7 @@ def _has(*names: str) -> Callable[[Table], bool]:
 
 def _inner(outer: str, *names: str) -> Callable[[Table], bool]:
     def fits(table: Table) -> bool:
+        """Whether a table has an inner one with all names."""
         inner = table.get(outer)
         return isinstance(inner, Mapping) and all(name in inner for name in names)
 
@@ -111,6 +113,7 @@ def _refuses(name: str, fits: Callable[[Table], bool], holds: str, remedy: str) 
     """Return a format that is known to hold no shapes, and is refused with what it is."""
 
     def refuse(_table: Table, _vocabulary: int | None) -> Description:
+        """Say what the file is and what to give instead."""
         raise InvalidProblem("", f"{name}: it holds {holds}, and no shapes of a model", remedy)
 
     return Format(name, fits, refuse, takes_vocabulary=True)
@@ -119,6 +122,12 @@ def _refuses(name: str, fits: Callable[[Table], bool], holds: str, remedy: str) 
 def _is_override(table: Table) -> bool:
     model = table.get("model")
     return isinstance(model, Mapping) and any(str(name).endswith("_parallel_size") for name in model)
+
+
+def _has_sizes(table: Table) -> bool:
+    """Whether a table has sizes as a ``config.json`` has, which is then refused for its type."""
+    deep = any(name in table for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
+    return deep and any(name in table for name in ("hidden_size", "n_embd", "n_embed", "d_model"))
 
 
 def _is_flags(table: Table) -> bool:
@@ -158,7 +167,7 @@ FORMATS = (
     ),
     Format(
         "Hugging Face config.json",
-        _any(_has("model_type"), _has("architectures"), _has("text_config")),
+        _any(_has("model_type"), _has("architectures"), _has("text_config"), _has_sizes),
         _plain(lambda table: Description("Hugging Face config.json", read_config(table))),
     ),
     _refuses("DeepSpeed configuration", _has("zero_optimization"), "parallel settings", _GIVE_CONFIG),

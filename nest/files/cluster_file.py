@@ -114,7 +114,9 @@ class DeviceTable(Table, kw_only=True):
 class ClassRow(Table, kw_only=True):
     """Devices of another kind: the name of one, or its figures, and which they are."""
 
-    device: Annotated[str | dict[str, float | str], Meta(description="the name of a device, or a table of its figures")]
+    device: Annotated[
+        str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")
+    ]
     devices: Annotated[list[Ends], Meta(min_length=1, description="a list of ranges of devices")]
 
 
@@ -122,7 +124,9 @@ class ClusterFile(Table, kw_only=True):
     """A cluster for `nest`: the kind of device, and one of ``levels``, ``torus`` and ``network``."""
 
     schema: Annotated[Literal["nest.cluster/1"], Meta(description='"nest.cluster/1", the version read here')]
-    device: Annotated[str | dict[str, float | str], Meta(description="the name of a device, or a table of its figures")]
+    device: Annotated[
+        str | dict[str, int | float | str], Meta(description="the name of a device, or a table of its figures")
+    ]
     name: Text = ""
     devices: Count | UnsetType = UNSET
     partial: Switch = False
@@ -144,6 +148,17 @@ class ClusterFile(Table, kw_only=True):
     like: Text = ""
     root: Text = ""
     topology: Text = ""
+
+
+def is_cluster(path: Path) -> bool:
+    """Whether a file is a cluster of ours, by the schema that it names."""
+    if not path.is_file():
+        return False
+    try:
+        document = Document.read(path)
+        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA
+    except InvalidProblem:
+        return False
 
 
 def read_cluster(source: str | Path) -> Hardware:
@@ -209,7 +224,7 @@ def cluster_of(given: ClusterText) -> Hardware:
         raise (fault if fault.source else fault.at(document.source)) from None
 
 
-def _known_device(document: Document, given: str | dict[str, float | str], where: str) -> Device:
+def _known_device(document: Document, given: str | dict[str, int | float | str], where: str) -> Device:
     """Return a device of the catalogue, or one with the figures that a file gives."""
     if isinstance(given, str):
         return device_named(given)

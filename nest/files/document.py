@@ -19,6 +19,7 @@ import msgspec
 from nest.errors import InvalidProblem
 from nest.files.disk import read_text
 from nest.files.faults import first_fault
+from nest.files.kinds import of_another_kind
 from nest.files.words import missing, show
 
 T = TypeVar("T")
@@ -65,12 +66,23 @@ class Document:
     @cached_property
     def keys(self) -> frozenset[str]:
         """The keys at the top of the document."""
+        return frozenset(self._top)
+
+    @property
+    def schema(self) -> object:
+        """The value of the key ``schema``, None where there is none; the rest of large documents is not looked at."""
+        value = self._top.get("schema")
+        return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+
+    @cached_property
+    def _top(self) -> Mapping[str, object]:
+        """The document, with values that are not parsed yet where it is JSON."""
         if self.is_json:
             try:
-                return frozenset(msgspec.json.decode(self.text, type=dict[str, msgspec.Raw]))
+                return msgspec.json.decode(self.text, type=dict[str, msgspec.Raw])
             except (msgspec.MsgspecError, RecursionError):
                 pass  # as in `decode`
-        return frozenset(self.tree)
+        return self.tree
 
     def decode(self, kind: type[T]) -> T:
         """Return the text as an object of ``kind``, a `msgspec.Struct`; raises `error` with the first wrong key."""
@@ -91,14 +103,31 @@ class Document:
                 self.fail(where, str(failure))
             self.fail(*fault)
 
+    def names(self, *schemas: str) -> bool:
+        """Whether the schema is one of some; a text in which none of them stands is not parsed."""
+        return any(schema in self.text for schema in schemas) and self.schema in schemas
+
     def fail(self, where: str, problem: str, remedy: str = "") -> NoReturn:
         """Raise the document's error."""
         raise self.error(where, problem, remedy, self.source) from None
 
-    def require_schema(self, expected: str, also: str) -> None:
-        """Raise `error` if the document names no schema, saying which would be right, and what else would be."""
+    def require_schema(self, expected: str, also: str, *others: str) -> None:
+        """Raise `error` if the document names no schema, or that of another kind of files.
+
+        Parameters
+        ----------
+        expected
+            The schema that is right.
+        also
+            What is right, too, in words that follow the former.
+        others
+            More schemas that are right.
+        """
         if "schema" not in self.keys:
             self.fail("schema", missing("schema", self.keys), f"give schema = {show(expected)}{also}")
+        wrong = of_another_kind(self.schema, expected, *others)
+        if wrong is not None:
+            self.fail("schema", *wrong)
 
     def _json(self) -> Mapping[str, object]:
         try:
@@ -129,3 +158,13 @@ class Document:
         except (msgspec.MsgspecError, RecursionError):
             return
         self.fail("", f"JSON holding {'a list' if isinstance(value, list) else show(value)}", "give an object: {...}")
+
+
+def names_schema(path: Path, *schemas: str) -> bool:
+    """Whether a path is a file that names one of some schemas; who reads it next says what else is wrong with it."""
+    if not path.is_file():
+        return False
+    try:
+        return Document.read(path).names(*schemas)
+    except InvalidProblem:
+        return False

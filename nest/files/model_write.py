@@ -128,6 +128,7 @@ def _runs(layers: Sequence[Layer]) -> Iterator[Values]:
     """Yield layers of one kind whose ids count up, or are strings, as one entry."""
 
     def run_of(place: int) -> tuple[str, int | None]:
+        """Return what is equal for layers of one entry: their kind, and by how much ids are ahead of places."""
         layer = layers[place]
         return layer.kind, layer.id - place if isinstance(layer.id, int) else None
 

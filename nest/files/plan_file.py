@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.errors import InvalidPlan, InvalidProblem
+from nest.errors import InvalidPlan
 from nest.explain import Explanation
 from nest.files.disk import write_text
-from nest.files.document import Document
+from nest.files.document import Document, names_schema
 from nest.files.faults import item, key
+from nest.files.graphs_apart import refuse_dag
 from nest.files.limits import Bytes, Count, Ends, LayerName, Place, Switch, Table, Text
 from nest.files.origin import Origin, OriginTable, Provenance, origin_document, origin_from, seen_from
 from nest.files.schema import RecomputeKind
@@ -28,19 +29,6 @@ from nest.result import Result
 
 PLAN_SCHEMA = "nest.plan/1"
 RESULT_SCHEMA = "nest.result/1"
-
-OTHERS = {
-    "nest.problem": "a problem",
-    "nest.run": "a run",
-    "nest.model": "a model",
-    "nest.cluster": "a cluster",
-    "nest.captured": "a captured module",
-    "nest.estimate": "an estimate",
-    "nest.certificate": "a certificate",
-    "nest.report": "a report",
-    "nest.comparison": "a comparison",
-}
-"""Other files of ours, by the name of their schema."""
 
 Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e18, description="seconds, a number from 0 on, or null")]
 
@@ -119,16 +107,7 @@ class ClaimedPlan(NamedTuple):
 
 def is_plan(path: Path) -> bool:
     """Whether a file is a plan or a result, by the schema that it names."""
-    if not path.is_file():
-        return False
-    try:
-        document = Document.read(path)
-        named = any(
-            schema in document.text for schema in (PLAN_SCHEMA, RESULT_SCHEMA)
-        )  # large problems are parsed once
-        return named and document.tree.get("schema") in (PLAN_SCHEMA, RESULT_SCHEMA)
-    except InvalidProblem:
-        return False
+    return names_schema(path, PLAN_SCHEMA, RESULT_SCHEMA)
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -145,11 +124,9 @@ def read_claimed_plan(path: str | Path) -> ClaimedPlan:
         Naming file, key, value and remedy; also when the result holds no plan.
     """
     document = Document.read(path, InvalidPlan)
-    document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})")
+    refuse_dag(document)
+    document.require_schema(PLAN_SCHEMA, f", or give a whole result ({show(RESULT_SCHEMA)})", RESULT_SCHEMA)
     tree = document.tree
-    other = OTHERS.get(str(tree["schema"]).partition("/")[0])
-    if other is not None:
-        document.fail("schema", f"{show(tree['schema'])}: {other}, no plan", f"give a plan ({show(PLAN_SCHEMA)})")
     if tree["schema"] != RESULT_SCHEMA:
         return _claimed(document, tree, "", None)
     if tree.get("plan") is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nest.errors import OutOfScope
 from nest.files.artifact import MARKS, artifact_problem
 from nest.files.document import Document
+from nest.files.graphs_apart import refuse_dag
 from nest.files.problem_read import problem_of
 from nest.files.schema import SCHEMA
 from nest.problem import Problem
@@ -24,19 +24,8 @@ def read_problem(path: str | Path) -> Problem:
         Naming file, key, value and remedy.
     """
     document = Document.read(path)
-    if document.is_json and "schema" not in document.keys:
-        _refuse_dag(document)
+    refuse_dag(document)
     if document.is_json and "schema" not in document.keys and not document.keys.isdisjoint(MARKS):
         return artifact_problem(document)
     document.require_schema(SCHEMA, f", or the artifact's own keys ({', '.join(MARKS)}, ...)")
     return problem_of(document)
-
-
-def _refuse_dag(document: Document) -> None:
-    """Refuse an input of one of the two solvers whose problems are of another kind."""
-    from nest.files.ancestors import dag_problem  # noqa: PLC0415  (a problem in our format should not wait for it)
-
-    dag = dag_problem(document)
-    if dag is not None:
-        what = f"an input of {dag.preset.name}, a graph with branches"
-        raise OutOfScope("", what, "nest solve takes it, other commands do not", document.source)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,24 +9,16 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.costing import LayerProfile, Measurement
 from nest.errors import InvalidProblem
+from nest.files.columns import SIZES, TIMES, Columns, Figure, figure, is_csv
 from nest.files.document import Document
 from nest.files.faults import item, key
 from nest.files.limits import Count, Table, Text
-from nest.files.words import meant
 
 SCHEMA = "nest.profile/1"
 
-TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-"""Units of times, as they end the name of a column, in seconds."""
-
-SIZES = {"bytes": 1.0, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
-"""Units of memory, in bytes."""
-
 NUMBERS = ("microbatch", "tensor", "context", "sequence")
 
-NotNegative = Annotated[float, Meta(ge=0, le=2**53, description="a number from 0")]
-
-Time = NotNegative | UnsetType
+COLUMNS = Columns(("kind", "dtype", "source"), NUMBERS)
 
 
 class ProfileRow(Table):
@@ -48,16 +38,16 @@ class ProfileRow(Table):
         ]
         | UnsetType
     ) = UNSET
-    forward_s: Time = UNSET
-    forward_ms: Time = UNSET
-    forward_us: Time = UNSET
-    backward_s: Time = UNSET
-    backward_ms: Time = UNSET
-    backward_us: Time = UNSET
-    kept_bytes: NotNegative | UnsetType = UNSET
-    kept_kib: NotNegative | UnsetType = UNSET
-    kept_mib: NotNegative | UnsetType = UNSET
-    kept_gib: NotNegative | UnsetType = UNSET
+    forward_s: Figure = UNSET
+    forward_ms: Figure = UNSET
+    forward_us: Figure = UNSET
+    backward_s: Figure = UNSET
+    backward_ms: Figure = UNSET
+    backward_us: Figure = UNSET
+    kept_bytes: Figure = UNSET
+    kept_kib: Figure = UNSET
+    kept_mib: Figure = UNSET
+    kept_gib: Figure = UNSET
     source: Text = ""
 
 
@@ -78,8 +68,8 @@ def read_profile(path: str | Path) -> LayerProfile:
         Naming file, row, column and remedy.
     """
     document = Document.read(path)
-    if _is_csv(document):
-        rows = tuple(_csv_rows(document))
+    if is_csv(document):
+        rows = tuple(_measured(document, row, where) for row, where in COLUMNS.rows(document, ProfileRow))
         if not rows:
             document.fail("", "no rows below the names of the columns", "give a row for each block that was measured")
         return LayerProfile(rows, document.source)
@@ -110,46 +100,9 @@ def _values(row: Measurement) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(row, name)) not in (None, "")}
 
 
-def _is_csv(document: Document) -> bool:
-    """Whether the first line that says something has columns, and assigns nothing."""
-    lines = (line.strip() for line in document.text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    return "," in first and "=" not in first and not document.is_json
-
-
-def _csv_rows(document: Document) -> Iterator[Measurement]:
-    """Yield the measurements of a table; lines that begin with ``#`` say something to people."""
-    numbered = ((at, line) for at, line in enumerate(document.text.splitlines(), start=1) if line.strip())
-    lines = [(at, line) for at, line in numbered if not line.lstrip().startswith("#")]
-    names = [name.strip() for name in next(csv.reader([lines[0][1]]))]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            document.fail(f"line {lines[0][0]}", f"two columns {name!r}", "take one out")
-        if name not in ProfileRow.__struct_fields__:
-            known = ", ".join(ProfileRow.__struct_fields__)
-            remedy = meant(name, ProfileRow.__struct_fields__, f"the columns are {known}")
-            document.fail(f"line {lines[0][0]}", f"there is no column {name!r}", remedy)
-    for at, line in lines[1:]:
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
-        if len(cells) != len(names):
-            document.fail(f"line {at}", f"{len(cells)} cells for {len(names)} columns", "give one for each")
-        tree = {name: _value(name, cell) for name, cell in zip(names, cells, strict=True) if cell}
-        yield _measured(document, document.convert(tree, ProfileRow, f"line {at}"), f"line {at}")
-
-
-def _value(name: str, cell: str) -> object:
-    """Return a cell as the number that it should be; as text where it is none, for the check to name."""
-    if name in ("kind", "dtype", "source"):
-        return cell
-    try:
-        return int(cell) if name in NUMBERS else float(cell)
-    except ValueError:
-        return cell
-
-
 def _measured(document: Document, row: ProfileRow, where: str) -> Measurement:
-    kept = _figure(document, row, "kept", SIZES, where)
-    times = [_figure(document, row, name, TIMES, where) for name in ("forward", "backward")]
+    kept = figure(document, row, "kept", SIZES, where)
+    times = [figure(document, row, name, TIMES, where) for name in ("forward", "backward")]
     forward, backward = (0.0 if time is None else time for time in times)
     if None in times:
         name = "forward" if times[0] is None else "backward"
@@ -171,12 +124,3 @@ def _measured(document: Document, row: ProfileRow, where: str) -> Measurement:
         )
     except InvalidProblem as fault:
         document.fail(fault.where, fault.problem, fault.remedy)
-
-
-def _figure(document: Document, row: ProfileRow, name: str, units: Mapping[str, float], where: str) -> float | None:
-    """Return a figure in seconds or bytes, given in one unit at most; None if it is left out."""
-    given = {unit: value for unit in units if (value := getattr(row, f"{name}_{unit}")) is not UNSET}
-    if len(given) > 1:
-        both = " and ".join(f"{name}_{unit}" for unit in given)
-        document.fail(where, f"both {both}", "give one of them")
-    return next((value * units[unit] for unit, value in given.items()), None)

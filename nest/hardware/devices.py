@@ -18,6 +18,8 @@ def _seen(gib: float) -> int:
     return int(gib * 1024) * 2**20
 
 
+P100 = Peaks(fp32=10.6e12, fp16=21.2e12)  # no matrix units
+T4 = Peaks(fp32=8.1e12, fp16=65e12)
 V100 = Peaks(fp32=15.7e12, fp16=125e12)  # neither TF32 nor BF16 nor FP8 units
 A100 = Peaks(fp32=19.5e12, tf32=156e12, bf16=312e12, fp16=312e12)
 H100 = Peaks(fp32=67e12, tf32=494.7e12, bf16=989.4e12, fp16=989.4e12, fp8=1978.9e12)
@@ -28,6 +30,9 @@ MI300X = Peaks(fp32=163.4e12, tf32=653.7e12, bf16=1307.4e12, fp16=1307.4e12, fp8
 L4 = Peaks(fp32=30.3e12, tf32=60e12, bf16=121e12, fp16=121e12, fp8=242.5e12)
 
 DEVICES = (
+    # NVLink 1: 4 links of 20 GB/s a direction.
+    Device("p100-16gb", P100, _seen(15.9), 732e9, "NVIDIA P100 data sheet (SXM2), 2016", 16 * GIB, 20e9, 4, PCIE3),
+    Device("t4", T4, _seen(14.74), 300e9, "NVIDIA T4 data sheet, 2018", 16 * GIB, 0, 0, PCIE3),
     # NVLink 2: 6 links of 25 GB/s a direction, 300 GB/s in both directions together.
     Device("v100-16gb", V100, _seen(15.77), 900e9, "NVIDIA V100 data sheet (SXM2), 2018", 16 * GIB, 25e9, 6, PCIE3),
     Device("v100-32gb", V100, _seen(31.74), 900e9, "NVIDIA V100 data sheet (SXM2), 2018", 32 * GIB, 25e9, 6, PCIE3),
@@ -78,6 +83,7 @@ DEVICES = (
 """The catalogue."""
 
 ALIASES = {
+    "p100": "p100-16gb",
     "v100": "v100-32gb",
     "a100": "a100-80gb",
     "a100-40": "a100-40gb",

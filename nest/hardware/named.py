@@ -33,6 +33,12 @@ def device_named(name: str) -> Device:
     return found
 
 
+def devices_of_kind(kind: str) -> tuple[Device, ...]:
+    """Return the devices of the catalogue whose name is this, or begins with it and says more, as in a100-80gb."""
+    wanted = _plain(kind)
+    return tuple(device for device in DEVICES if device.name == wanted or device.name.startswith(f"{wanted}-"))
+
+
 def cluster_named(text: str) -> Hardware:
     """Return a cluster of the catalogue, as large as asked for.
 
@@ -102,7 +108,7 @@ def _switched(system: System, devices: int) -> Hardware:
     device = device_named(system.device)
     levels, facts, partial = stack(system.tiers, devices)
     cluster = Cluster(devices, device.hbm_bytes, levels, f"{system.name}:{devices}", partial)
-    return Hardware(device, linked(cluster, device, facts), facts, notes=(system.what,))
+    return Hardware(device, linked(cluster, device, facts), facts, notes=(system.what,), software=system.software)
 
 
 def _pod(pod: Pod, size: str) -> Hardware:

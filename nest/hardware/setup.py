@@ -72,6 +72,8 @@ class Hardware:
         What every pair of places costs, where the network was a graph or a table of pairs.
     others
         What the devices are of each further class of the cluster, in its order.
+    software
+        As of a `System`.
 
     Raises
     ------
@@ -86,6 +88,7 @@ class Hardware:
     notes: tuple[str, ...] = ()
     pairs: Pairs | None = field(default=None, compare=False, repr=False)
     others: tuple[Device, ...] = ()
+    software: str = ""
 
     def __post_init__(self) -> None:
         if len(self.others) != len(self.cluster.classes):
@@ -96,18 +99,15 @@ class Hardware:
         if self.order and len(self.order) != self.cluster.devices:
             raise InvalidProblem("cluster", f"{len(self.order)} names", f"give {self.cluster.devices}, one a device")
 
-    def peak(self, dtype: str) -> float:
-        """Return the peak rate of a device for a data type in FLOP/s, of several classes the mean over all devices.
+    def peaks(self, dtype: str) -> tuple[float, ...]:
+        """Return the peak rate of a device of each class for a data type in FLOP/s, the cluster's own first.
 
         Raises
         ------
         InvalidProblem
             If there is no such data type, or some device does not compute with it.
         """
-        if not self.others:
-            return self.device.peak(dtype)
-        each = zip(self.cluster.class_names, (self.device, *self.others), strict=True)
-        return sum(self.cluster.count_of(name) * one.peak(dtype) for name, one in each) / self.cluster.devices
+        return tuple(device.peak(dtype) for device in (self.device, *self.others))
 
     def require_one_class(self, what: str) -> None:
         """Raise `InvalidProblem` where there are several classes of devices, saying what takes one only."""

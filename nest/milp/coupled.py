@@ -195,8 +195,8 @@ class SumTerms(Coupled):
         return Slot(variant, position, terms, options, [])
 
 
-def post_coupling(made: Coupled) -> None:
-    """Have the side constraints that tie stages together post themselves.
+def coupling(made: Coupled) -> None:
+    """Side constraints that tie stages together, as each of them says.
 
     Raises
     ------

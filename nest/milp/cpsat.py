@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from nest.milp.formulation import Formulation
 from nest.milp.hints import alone
 from nest.milp.plans import Solution, decode
 from nest.milp.space import Space
+from nest.milp.stopwatch import Stopwatch
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Status
@@ -86,24 +86,23 @@ def solve(
     RuntimeError
         If CP-SAT finds no plan where there is one: a fault of its own, or of ours.
     """
-    space, begin = Space.of(problem), time.perf_counter()
+    watch, space = Stopwatch(time_limit_s), Space.of(problem)
     start = None if hint is None else start_of(space.tables, hint)
     proven, claim = at_least, NO_PATH
     for below, formulation in _programmes(space, at_least or 0, None if start is None else start.objective):
         claim = NO_PATH
         if formulation.choices:
-            left = None if time_limit_s is None else time_limit_s - (time.perf_counter() - begin)
             made = build(formulation, proven)
             if start is not None:
-                complete_hint(made, start.plan, left)
-            claim = run(made, left, start, first=first)
+                complete_hint(made, start.plan, watch.left_s)
+            claim = run(made, watch.left_s, start, first=first)
         if claim.status is not Status.INFEASIBLE:
             break
         if start is not None and (below is None or below > start.objective):
             raise RuntimeError(f"CP-SAT finds no plan of {start.objective} ticks or less, and there is one")
         proven = below
     bound = max(claim.bound or 0, proven or 0) if claim.status is not Status.INFEASIBLE else None
-    return replace(claim, bound=bound, wall_s=time.perf_counter() - begin)
+    return replace(claim, bound=bound, wall_s=watch.used_s)
 
 
 def _programmes(space: Space, at_least: int, known: int | None) -> Iterator[tuple[int | None, Formulation]]:

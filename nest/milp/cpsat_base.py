@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -42,6 +43,11 @@ STATUSES = {
 class CpSatBase(Coupled):
     """Base of the programmes.
 
+    Parameters
+    ----------
+    formulation
+        With outer choices and arcs.
+
     Attributes
     ----------
     use, arc
@@ -50,10 +56,16 @@ class CpSatBase(Coupled):
         Ticks of an iteration.
     """
 
-    model: cp_model.CpModel
-    use: list[cp_model.IntVar]
-    arc: list[cp_model.IntVar]
     objective: cp_model.IntVar
+
+    def __init__(self, formulation: Any) -> None:
+        self.formulation, self.model = formulation, cp_model.CpModel()
+        self.use = self.bools("use", len(formulation.choices))
+        self.arc = self.bools("arc", len(formulation.arcs))
+
+    def bools(self, name: str, count: int) -> list[cp_model.IntVar]:
+        """Return so many new literals, called by a name and a number from 0 on."""
+        return [self.model.new_bool_var(f"{name}{at}") for at in range(count)]
 
     def either(self, literals: Sequence[cp_model.IntVar]) -> cp_model.IntVar:
         """Return a new literal that one of some literals is 1, of which no more than one is."""
@@ -121,3 +133,8 @@ def solver_with(parameters: Mapping[str, int], time_limit_s: float | None) -> cp
     if time_limit_s is not None:
         solver.parameters.max_time_in_seconds = max(time_limit_s, 0.0)
     return solver
+
+
+def variant(made: CpSatBase) -> None:
+    """C1: one outer choice, of an allowed variant: ``sum use = 1``."""
+    made.model.add_exactly_one(made.use)

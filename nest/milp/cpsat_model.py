@@ -5,13 +5,13 @@ Times are whole ticks, so that what CP-SAT proves is meant exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 from ortools.sat.python import cp_model
 
-from nest.milp.coupled import LevelledTerms, post_coupling
-from nest.milp.cpsat_base import COUNTED, CpSatBase, parts, require_counted
+from nest.milp.assembly import RULE_ORDER, SIDE_ORDER, assembled, in_order
+from nest.milp.coupled import LevelledTerms, coupling
+from nest.milp.cpsat_base import COUNTED, CpSatBase, parts, require_counted, variant
 from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
 from nest.milp.side import Clash, place_clashes, stage_clashes
@@ -36,15 +36,13 @@ class CpSatModel(CpSatBase, LevelledTerms):
 
     def __init__(self, formulation: Formulation, proven: int | None = None) -> None:
         require_counted(max(formulation.largest_objective, formulation.largest_load) + formulation.largest_sync)
-        self.formulation, self.model = formulation, cp_model.CpModel()
+        super().__init__(formulation)
         new = self.model
-        self.use = [new.new_bool_var(f"use{at}") for at in range(len(formulation.choices))]
-        self.arc = [new.new_bool_var(f"arc{at}") for at in range(len(formulation.arcs))]
-        self.option = [new.new_bool_var(f"option{at}") for at in range(len(formulation.options))]
-        self.place = [new.new_bool_var(f"place{at}") for at in range(len(formulation.places))]
-        self.seat = [new.new_bool_var(f"seat{at}") for at in range(formulation.seats)]
-        self.sight = [new.new_bool_var(f"sight{at}") for at in range(len(formulation.sights))]
-        self.rank = [new.new_bool_var(f"rank{at}") for at in range(len(formulation.ranks))]
+        self.option = self.bools("option", len(formulation.options))
+        self.place = self.bools("place", len(formulation.places))
+        self.seat = self.bools("seat", formulation.seats)
+        self.sight = self.bools("sight", len(formulation.sights))
+        self.rank = self.bools("rank", len(formulation.ranks))
         self.load = new.new_int_var(0, formulation.largest_load, "load")
         self.sync = new.new_int_var(0, formulation.largest_sync, "sync")
         low = min(max(proven or 0, min(formulation.least_objectives)), formulation.largest_objective)
@@ -85,11 +83,6 @@ class CpSatModel(CpSatBase, LevelledTerms):
         ):
             among = set(chosen)
             yield from ((taken, at in among) for at, taken in enumerate(variables))
-
-
-def variant(made: CpSatModel) -> None:
-    """C1: one outer choice, of an allowed variant: ``sum use = 1``."""
-    made.model.add_exactly_one(made.use)
 
 
 def cover(made: CpSatModel) -> None:
@@ -148,11 +141,6 @@ def admits_place(made: CpSatModel) -> None:
 def _avoid(made: CpSatModel, clash: Clash) -> None:
     taken = [made.arcs(clash.arcs), made.sum(made.place, clash.places, clash.choices)]
     made.model.add(cp_model.LinearExpr.sum(taken) <= clash.most)
-
-
-def coupling(made: CpSatModel) -> None:
-    """Side constraints that tie stages together, as each of them says."""
-    post_coupling(made)
 
 
 def load(made: CpSatModel) -> None:
@@ -218,41 +206,13 @@ def least(made: CpSatModel) -> None:
         made.model.add(made.objective >= cp_model.LinearExpr.weighted_sum(made.use[part], ticks[part]))
 
 
-Post: TypeAlias = Callable[[CpSatModel], None]
-
-RULES: Mapping[str, Post | str] = {
-    "variant": variant,
-    "cover": cover,
-    "order": order,
-    "replicas": BY_INDEX_SETS["replicas"],
-    "stages": stages,
-    "recompute": BY_INDEX_SETS["recompute"],
-    "sharding": sharding,
-    "block": BY_INDEX_SETS["block"],
-    "placement": placement,
-    "devices": BY_INDEX_SETS["devices"],
-    "memory": memory,
-    "range": BY_INDEX_SETS["range"],
-    "nesting": BY_INDEX_SETS["nesting"],
-    "technology": BY_INDEX_SETS["technology"],
-    "schedule": BY_INDEX_SETS["schedule"],
-    "chunks": BY_INDEX_SETS["chunks"],
-}
+RULES = in_order(RULE_ORDER, BY_INDEX_SETS, variant, cover, order, stages, sharding, placement, memory)
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
-SIDE: Mapping[str, Post | str] = {
-    "admits": SIDE_BY_INDEX_SETS["admits"],
-    "admits_run": SIDE_BY_INDEX_SETS["admits_run"],
-    "admits_stage": admits_stage,
-    "admits_place": admits_place,
-    "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
-    "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
-    "reserves": SIDE_BY_INDEX_SETS["reserves"],
-    "coupling": coupling,
-}
+SIDE = in_order(SIDE_ORDER, SIDE_BY_INDEX_SETS, admits_stage, admits_place, coupling)
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
-COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+COSTS = {"load": load, "sync": sync, "objective": objective}
 
 
 def build(formulation: Formulation, proven: int | None = None) -> CpSatModel:
@@ -268,8 +228,4 @@ def build(formulation: Formulation, proven: int | None = None) -> CpSatModel:
     OutOfScope
         If sums of ticks could leave the 64 bits of CP-SAT.
     """
-    made = CpSatModel(formulation, proven)
-    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
-        if callable(post):
-            post(made)
-    return made
+    return assembled(CpSatModel(formulation, proven), RULES, SIDE, COSTS, {"least": least})

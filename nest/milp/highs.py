@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -18,6 +17,7 @@ from nest.milp.plans import Solution, decode
 from nest.milp.pyomo_base import InUnits
 from nest.milp.pyomo_model import PyomoModel, build
 from nest.milp.space import Space
+from nest.milp.stopwatch import Stopwatch
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Status
@@ -61,7 +61,7 @@ def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
     RuntimeError
         If HiGHS ends in a way that it should not.
     """
-    begin = time.perf_counter()
+    watch = Stopwatch(time_limit_s)
     found, parameters = solved(made, time_limit_s)
     rounds = max(made.formulation.by_rounds)
     status = ENDED[found.termination_condition]
@@ -74,19 +74,18 @@ def run(made: PyomoModel, time_limit_s: float | None) -> Claim:
         solver="HiGHS through Pyomo",
         version=f"{version('highspy')}, {version('pyomo')}",
         parameters=parameters,
-        wall_s=time.perf_counter() - begin,
+        wall_s=watch.used_s,
         exact=False,
     )
 
 
 def solved(made: InUnits, time_limit_s: float | None) -> tuple[Any, dict[str, float | int | str]]:
     """Return what HiGHS says, where it gives up asked again without presolve, and its parameters; errors as `run`."""
-    begin, parameters = time.perf_counter(), dict[str, float | int | str](PARAMETERS)
+    watch, parameters = Stopwatch(time_limit_s), dict[str, float | int | str](PARAMETERS)
     found = _solved(made, parameters, time_limit_s)
     if found.termination_condition not in ENDED:
         parameters |= AGAIN
-        left = None if time_limit_s is None else max(time_limit_s - (time.perf_counter() - begin), 0.0)
-        found = _solved(made, parameters, left)
+        found = _solved(made, parameters, watch.left_s)
     if found.termination_condition not in ENDED:
         raise RuntimeError(f"HiGHS ended with {found.termination_condition}")
     return found, parameters

@@ -69,7 +69,6 @@ class PlayedPyomo(InUnits):
         for ending, beginning in stages.states:  # C3
             self.post(self.arcs(ending) == self.arcs(beginning))
         self.model.minimised = pyo.Objective(expr=self.objective)
-        self._paths = 0
 
     def _sum(self, at: int, ticks: Ints) -> Expression:
         among = self.stages.of(at)

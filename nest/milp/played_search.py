@@ -9,7 +9,6 @@ ends. Choices come in the order of their bounds, until none is below the best pl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -18,6 +17,7 @@ from nest.milp.claim import NO_PATH, Claim
 from nest.milp.played_arcs import Layered, Stages, shape_of
 from nest.milp.played_choices import Agenda, Pipelines, choices_of, least_by_paths
 from nest.milp.played_paths import Player, Shape
+from nest.milp.stopwatch import Stopwatch
 from nest.milp.sum_choices import SumChoice
 from nest.plan import Plan
 from nest.problem import Variant
@@ -67,19 +67,13 @@ class PlayedSearch:
 
     def __init__(self, tables: Tables, engine: Engine, time_limit_s: float | None) -> None:
         self.tables, self.engine = tables, engine
-        self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
+        self.watch = Stopwatch(time_limit_s)
         self.best, self.plan, self.open_, self.asked = NEVER, None, NEVER, False
         self._layered: dict[Variant, Layered] = {}
         self._players: dict[Shape, tuple[Player, list[Ints]]] = {}
 
     best: int
     plan: Plan | None
-
-    @property
-    def _left(self) -> float | None:
-        """Seconds that are left."""
-        used = time.perf_counter() - self.begin
-        return None if self.time_limit_s is None else max(self.time_limit_s - used, 0.0)
 
     def run(self, at_least: int = 0, *, first: bool = False) -> Claim:
         """Return what is found.
@@ -93,7 +87,7 @@ class PlayedSearch:
         """
         agenda = Agenda(self.tables)
         while max(agenda.least, at_least) < min(self.best, HARD_LIMIT):
-            if self._left == 0.0 or (first and self.plan is not None):
+            if self.watch.left_s == 0.0 or (first and self.plan is not None):
                 break
             found = agenda.take()
             if found is not None and not found.played:
@@ -112,7 +106,7 @@ class PlayedSearch:
 
     def _settle(self, choice: SumChoice, bound: int) -> None:
         """Ask for the best plan of an outer choice, until none is below the best."""
-        if self._left == 0.0:
+        if self.watch.left_s == 0.0:
             self.open_ = min(self.open_, bound)
             return
         if choice.variant not in self._layered:
@@ -126,7 +120,7 @@ class PlayedSearch:
         for counts in known:
             programme.post_path(counts)
         while bound < self.best:
-            answer = programme.ask(min(self.best, HARD_LIMIT), self._left)
+            answer = programme.ask(min(self.best, HARD_LIMIT), self.watch.left_s)
             bound = max(bound, answer.bound)
             path = player.longest(self._ticks(stages, answer.arcs)) if answer.arcs else None
             if path is not None:
@@ -167,5 +161,5 @@ class PlayedSearch:
             plan=self.plan,
             objective=None if self.plan is None else self.best,
             bound=None if status is Status.INFEASIBLE else min(least, self.best),
-            wall_s=time.perf_counter() - self.begin,
+            wall_s=self.watch.used_s,
         )

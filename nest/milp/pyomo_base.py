@@ -113,3 +113,14 @@ class PyomoBase(InUnits, Coupled):
         most = ticks // self.formulation.common_tick
         slack = max(self.objective.ub - most, 0) * pyo.quicksum(1 - each for each in given)
         self.post(self.objective - slack <= most + HALF)
+
+
+def variant(made: PyomoBase) -> None:
+    """C1: one outer choice, of an allowed variant."""
+    made.post(pyo.quicksum(made.use.values()) == 1)
+
+
+def least(made: PyomoBase) -> None:
+    """State a consequence, for speed: what each outer choice takes at least."""
+    ticks = made.in_units(made.formulation.least_objectives)
+    made.post(made.objective >= pyo.quicksum(ticks[at] * made.use[at] for at in made.use))

@@ -6,15 +6,15 @@ solver proves is its claim: `nest.milp` rounds it to whole ticks only where its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable
 
 import pyomo.environ as pyo
 
-from nest.milp.coupled import LevelledTerms, post_coupling
+from nest.milp.assembly import RULE_ORDER, SIDE_ORDER, assembled, in_order
+from nest.milp.coupled import LevelledTerms, coupling
 from nest.milp.formulation import BY_INDEX_SETS, SIDE_BY_INDEX_SETS, Formulation
 from nest.milp.plans import NOTHING, Solution, encode
-from nest.milp.pyomo_base import Expression, PyomoBase
+from nest.milp.pyomo_base import Expression, PyomoBase, least, variant
 from nest.milp.side import Clash, place_clashes, stage_clashes
 from nest.milp.sights import Indices
 from nest.plan import Plan
@@ -73,11 +73,6 @@ class PyomoModel(PyomoBase, LevelledTerms):
                 variables[at].fix(int(at in chosen))
 
 
-def variant(made: PyomoModel) -> None:
-    """C1: one outer choice, of an allowed variant."""
-    made.post(pyo.quicksum(made.use.values()) == 1)
-
-
 def cover(made: PyomoModel) -> None:
     """C2: the path of the variant that is used, and no other, starts behind the last layer."""
     for at, arcs in made.formulation.last.items():
@@ -131,11 +126,6 @@ def admits_place(made: PyomoModel) -> None:
 
 def _avoid(made: PyomoModel, clash: Clash) -> None:
     made.post(made.arcs(clash.arcs) + made.sum(made.place, clash.places, clash.choices) <= clash.most)
-
-
-def coupling(made: PyomoModel) -> None:
-    """Side constraints that tie stages together, as each of them says."""
-    post_coupling(made)
 
 
 def load(made: PyomoModel) -> None:
@@ -198,53 +188,15 @@ def objective(made: PyomoModel) -> None:
     model.minimised = pyo.Objective(expr=made.objective)
 
 
-def least(made: PyomoModel) -> None:
-    """State a consequence, for speed: what each outer choice takes at least."""
-    ticks = made.in_units(made.formulation.least_objectives)
-    made.post(made.objective >= pyo.quicksum(ticks[at] * made.use[at] for at in made.use))
-
-
-Post: TypeAlias = Callable[[PyomoModel], None]
-
-RULES: Mapping[str, Post | str] = {
-    "variant": variant,
-    "cover": cover,
-    "order": order,
-    "replicas": BY_INDEX_SETS["replicas"],
-    "stages": stages,
-    "recompute": BY_INDEX_SETS["recompute"],
-    "sharding": sharding,
-    "block": BY_INDEX_SETS["block"],
-    "placement": placement,
-    "devices": BY_INDEX_SETS["devices"],
-    "memory": memory,
-    "range": BY_INDEX_SETS["range"],
-    "nesting": BY_INDEX_SETS["nesting"],
-    "technology": BY_INDEX_SETS["technology"],
-    "schedule": BY_INDEX_SETS["schedule"],
-    "chunks": BY_INDEX_SETS["chunks"],
-}
+RULES = in_order(RULE_ORDER, BY_INDEX_SETS, variant, cover, order, stages, sharding, placement, memory)
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
-SIDE: Mapping[str, Post | str] = {
-    "admits": SIDE_BY_INDEX_SETS["admits"],
-    "admits_run": SIDE_BY_INDEX_SETS["admits_run"],
-    "admits_stage": admits_stage,
-    "admits_place": admits_place,
-    "device_limit": SIDE_BY_INDEX_SETS["device_limit"],
-    "memory_limit": SIDE_BY_INDEX_SETS["memory_limit"],
-    "reserves": SIDE_BY_INDEX_SETS["reserves"],
-    "coupling": coupling,
-}
+SIDE = in_order(SIDE_ORDER, SIDE_BY_INDEX_SETS, admits_stage, admits_place, coupling)
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
-COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+COSTS = {"load": load, "sync": sync, "objective": objective}
 
 
 def build(formulation: Formulation) -> PyomoModel:
     """Return the programme with all rules and costs."""
-    made = PyomoModel(formulation)
-    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
-        if callable(post):
-            post(made)
-    return made
+    return assembled(PyomoModel(formulation), RULES, SIDE, COSTS, {"least": least})

@@ -5,13 +5,11 @@ Times are whole ticks, so that what CP-SAT proves is meant exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
 from ortools.sat.python import cp_model
 
-from nest.milp.coupled import SumTerms, post_coupling
-from nest.milp.cpsat_base import COUNTED, CpSatBase, parts, require_counted
+from nest.milp.assembly import RULE_ORDER, SIDE_ORDER, assembled, in_order
+from nest.milp.coupled import SumTerms, coupling
+from nest.milp.cpsat_base import COUNTED, CpSatBase, parts, require_counted, variant
 from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
 from nest.milp.sum_plans import SumSolution
 
@@ -29,10 +27,8 @@ class SumCpSat(CpSatBase, SumTerms):
 
     def __init__(self, formulation: SumFormulation) -> None:
         require_counted(formulation.largest_loads + formulation.largest_sync)
-        self.formulation, self.model = formulation, cp_model.CpModel()
+        super().__init__(formulation)
         new = self.model
-        self.use = [new.new_bool_var(f"use{at}") for at in range(len(formulation.choices))]
-        self.arc = [new.new_bool_var(f"arc{at}") for at in range(len(formulation.arcs))]
         self.load = new.new_int_var(0, formulation.largest_load, "load")
         self.loads = new.new_int_var(0, formulation.largest_loads, "loads")
         self.sync = new.new_int_var(0, formulation.largest_sync, "sync")
@@ -45,11 +41,6 @@ class SumCpSat(CpSatBase, SumTerms):
             among = set(chosen)
             for at, taken in enumerate(variables):
                 self.model.add(taken == int(at in among))
-
-
-def variant(made: SumCpSat) -> None:
-    """C1: one outer choice, of an allowed variant: ``sum use = 1``."""
-    made.model.add_exactly_one(made.use)
 
 
 def cover(made: SumCpSat) -> None:
@@ -68,11 +59,6 @@ def stages(made: SumCpSat) -> None:
     """C5: the path ends after ``S`` arcs: ``sum of the arcs that end there = use``."""
     for use, arcs in zip(made.use, made.formulation.closing, strict=True):
         made.model.add(made.arcs(arcs) == use)
-
-
-def coupling(made: SumCpSat) -> None:
-    """Side constraints that tie stages together, as each of them says."""
-    post_coupling(made)
 
 
 def load(made: SumCpSat) -> None:
@@ -124,23 +110,13 @@ def least(made: SumCpSat) -> None:
         made.model.add(made.objective >= cp_model.LinearExpr.weighted_sum(made.use[part], ticks[part]))
 
 
-Post: TypeAlias = Callable[[SumCpSat], None]
-
-RULES: Mapping[str, Post | str] = {
-    "variant": variant,
-    "cover": cover,
-    "order": order,
-    "replicas": SUM_BY_INDEX_SETS["replicas"],
-    "stages": stages,
-    **{name: SUM_BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices")},
-    **{name: SUM_BY_INDEX_SETS[name] for name in ("memory", "range", "nesting", "technology", "schedule", "chunks")},
-}
+RULES = in_order(RULE_ORDER, SUM_BY_INDEX_SETS, variant, cover, order, stages)
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
-SIDE: Mapping[str, Post | str] = {**SUM_SIDE_BY_INDEX_SETS, "coupling": coupling}
+SIDE = in_order(SIDE_ORDER, SUM_SIDE_BY_INDEX_SETS, coupling)
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
-COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+COSTS = {"load": load, "sync": sync, "objective": objective}
 
 
 def build(formulation: SumFormulation) -> SumCpSat:
@@ -151,8 +127,4 @@ def build(formulation: SumFormulation) -> SumCpSat:
     OutOfScope
         If sums of ticks could leave the 64 bits of CP-SAT.
     """
-    made = SumCpSat(formulation)
-    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
-        if callable(post):
-            post(made)
-    return made
+    return assembled(SumCpSat(formulation), RULES, SIDE, COSTS, {"least": least})

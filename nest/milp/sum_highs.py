@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from importlib.metadata import version
 
 from nest.milp.claim import Claim
 from nest.milp.highs import ENDED, bound_of, solved
+from nest.milp.stopwatch import Stopwatch
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_plans import SumSolution, decode
 from nest.milp.sum_pyomo_model import SumPyomo, build
@@ -29,7 +29,7 @@ def ask(made: SumFormulation, time_limit_s: float | None) -> Claim:
 
 def run(made: SumPyomo, time_limit_s: float | None) -> Claim:
     """Run HiGHS on a programme; errors are those of `nest.milp.highs.run`."""
-    begin = time.perf_counter()
+    watch = Stopwatch(time_limit_s)
     found, parameters = solved(made, time_limit_s)
     status, formulation = ENDED[found.termination_condition], made.formulation
     solution = None if found.best_feasible_objective is None else _solution(made, found)
@@ -42,7 +42,7 @@ def run(made: SumPyomo, time_limit_s: float | None) -> Claim:
         solver="HiGHS through Pyomo",
         version=f"{version('highspy')}, {version('pyomo')}",
         parameters=parameters,
-        wall_s=time.perf_counter() - begin,
+        wall_s=watch.used_s,
         exact=False,
     )
 

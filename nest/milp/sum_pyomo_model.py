@@ -6,14 +6,12 @@ solver proves is its claim: `nest.milp` rounds it to whole ticks only where its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
 import numpy as np
 import pyomo.environ as pyo
 
-from nest.milp.coupled import SumTerms, post_coupling
-from nest.milp.pyomo_base import PyomoBase
+from nest.milp.assembly import RULE_ORDER, SIDE_ORDER, assembled, in_order
+from nest.milp.coupled import SumTerms, coupling
+from nest.milp.pyomo_base import PyomoBase, least, variant
 from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
 from nest.milp.sum_plans import SumSolution
 
@@ -47,11 +45,6 @@ class SumPyomo(PyomoBase, SumTerms):
                 variables[at].fix(int(at in chosen))
 
 
-def variant(made: SumPyomo) -> None:
-    """C1: one outer choice, of an allowed variant."""
-    made.post(pyo.quicksum(made.use.values()) == 1)
-
-
 def cover(made: SumPyomo) -> None:
     """C2: the path of the outer choice that is used, and no other, starts behind the last layer."""
     for at, arcs in enumerate(made.formulation.last):
@@ -68,11 +61,6 @@ def stages(made: SumPyomo) -> None:
     """C5: the path has as many arcs as the outer choice has stages."""
     for at, arcs in enumerate(made.formulation.closing):
         made.post(made.arcs(arcs) == made.use[at])
-
-
-def coupling(made: SumPyomo) -> None:
-    """Side constraints that tie stages together, as each of them says."""
-    post_coupling(made)
 
 
 def load(made: SumPyomo) -> None:
@@ -123,35 +111,15 @@ def _in_turn(made: SumPyomo, times: dict[tuple[int, int], float]) -> None:
     made.post(made.objective >= made.arcs(list(range(len(loads))), made.in_units(loads)) + further + made.sync)
 
 
-def least(made: SumPyomo) -> None:
-    """State a consequence, for speed: what each outer choice takes at least."""
-    ticks = made.in_units(made.formulation.least_objectives)
-    made.post(made.objective >= pyo.quicksum(ticks[at] * made.use[at] for at in made.use))
-
-
-Post: TypeAlias = Callable[[SumPyomo], None]
-
-RULES: Mapping[str, Post | str] = {
-    "variant": variant,
-    "cover": cover,
-    "order": order,
-    "replicas": SUM_BY_INDEX_SETS["replicas"],
-    "stages": stages,
-    **{name: SUM_BY_INDEX_SETS[name] for name in ("recompute", "sharding", "block", "placement", "devices")},
-    **{name: SUM_BY_INDEX_SETS[name] for name in ("memory", "range", "nesting", "technology", "schedule", "chunks")},
-}
+RULES = in_order(RULE_ORDER, SUM_BY_INDEX_SETS, variant, cover, order, stages)
 """Every rule of the formulation: the function that posts it, or where the index sets keep it."""
 
-SIDE: Mapping[str, Post | str] = {**SUM_SIDE_BY_INDEX_SETS, "coupling": coupling}
+SIDE = in_order(SIDE_ORDER, SUM_SIDE_BY_INDEX_SETS, coupling)
 """The same for side constraints: the hooks of local ones, and those that tie stages together."""
 
-COSTS: Mapping[str, Post] = {"load": load, "sync": sync, "objective": objective}
+COSTS = {"load": load, "sync": sync, "objective": objective}
 
 
 def build(formulation: SumFormulation) -> SumPyomo:
     """Return the programme with all rules and costs."""
-    made = SumPyomo(formulation)
-    for post in (*RULES.values(), *SIDE.values(), *COSTS.values(), least):
-        if callable(post):
-            post(made)
-    return made
+    return assembled(SumPyomo(formulation), RULES, SIDE, COSTS, {"least": least})

@@ -9,11 +9,11 @@ is. The answer is *optimal* if each choice is so closed, by a bound that is no l
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nest.milp.claim import NO_PATH, Claim
+from nest.milp.stopwatch import Stopwatch
 from nest.milp.sum_choices import Agenda, AnyChoice
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_kinds import Stages
@@ -81,7 +81,7 @@ class SumSearch:
 
     def __init__(self, tables: Tables, engine: Engine, known: Known, time_limit_s: float | None) -> None:
         self.tables, self.engine, self.best = tables, engine, known
-        self.begin, self.time_limit_s = time.perf_counter(), time_limit_s
+        self.watch = Stopwatch(time_limit_s)
         self.agenda, self.step, self.claim = Agenda(tables), FIRST_STEP, NO_PATH
         self._stages = Stages(tables, kept_under(tables.filters))
         self._seen, self._kept = dict[AnyChoice, _Seen](), 0
@@ -98,7 +98,7 @@ class SumSearch:
             Be content with any plan.
         """
         while max(self.agenda.least, at_least) < min(self.best.objective, HARD_LIMIT):
-            if self._left == 0.0 or (first and self.best.plan is not None):
+            if self.watch.left_s == 0.0 or (first and self.best.plan is not None):
                 self._complete = False
                 break
             rooms, limit = self._family()
@@ -106,19 +106,13 @@ class SumSearch:
                 self._ask(rooms, limit)
         return self._claim(at_least)
 
-    @property
-    def _left(self) -> float | None:
-        """Seconds that are left."""
-        used = time.perf_counter() - self.begin
-        return None if self.time_limit_s is None else max(self.time_limit_s - used, 0.0)
-
     def _family(self) -> tuple[list[Room], int]:
         """Return the outer choice with the least bound, and others, with their stages below a limit; and the limit.
 
         Empty where time is up, or all of it is closed.
         """
         rooms, size, limit = list[Room](), 0, min(self.best.objective, HARD_LIMIT)
-        while size < TOGETHER and self._left != 0.0 and (taken := self.agenda.take(limit)) is not None:
+        while size < TOGETHER and self.watch.left_s != 0.0 and (taken := self.agenda.take(limit)) is not None:
             bound, choice = taken
             if choice not in self._met:
                 self._met.add(choice)
@@ -178,7 +172,7 @@ class SumSearch:
 
         A solver that is exact to tolerances only may leave a gap. Below a better plan there may be none.
         """
-        self.claim = claim = self.engine(SumFormulation(self.tables, rooms, limit), self._left)
+        self.claim = claim = self.engine(SumFormulation(self.tables, rooms, limit), self.watch.left_s)
         better = claim.plan is not None and claim.objective is not None and claim.objective < self.best.objective
         if better:
             self.best = Known(claim.objective or 0, claim.plan)
@@ -203,5 +197,5 @@ class SumSearch:
             plan=best.plan,
             objective=None if best.plan is None else best.objective,
             bound=None if status is Status.INFEASIBLE else min(least, best.objective),
-            wall_s=time.perf_counter() - self.begin,
+            wall_s=self.watch.used_s,
         )

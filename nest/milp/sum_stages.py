@@ -94,6 +94,7 @@ class StageWays:
         options = tables.options(choice.replicas, choice.stages)
 
         def at(position: int) -> Ways:
+            """Return the ways of the stages at a position, counted from the end of the pipeline."""
             passing = tables.passing(choice.replicas, position, choice.stages, choice.schedule)
             band = self._band(most, tables.held_ends(position, choice.stages))
             key = _Sight(sites[-position], passing, band.at, marks[-position])
@@ -112,6 +113,7 @@ class StageWays:
         sites = tables.sites(choice.stages, choice.replicas, choice.placing)
 
         def at(position: int) -> Ways:
+            """Return the stages at a position, by their work and transfers alone, as ways that hold no memory."""
             site = sites[-position]
             band = self._band(most, tables.held_ends(position, choice.stages)).on(site.classes)
             key = band, site.pairs

@@ -6,8 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nest.errors import InvalidProblem
+from nest.hardware import Tier
 from nest.networks.network import Link, Network
 
 LANE_BYTES_PER_S = {"SDR": 0.25e9, "DDR": 0.5e9, "QDR": 1e9, "FDR10": 1.25e9, "FDR": 1.7e9, "EDR": 3.125e9}
@@ -77,6 +79,20 @@ def read_netq(text: str, link_bytes_per_s: float) -> Network:
         raise InvalidProblem("", f"no topology graph of NetQ: {fault}", "give its JSON") from None
     devices = tuple(name for name, switch in names.values() if not switch)
     return Network(devices, tuple(name for name, switch in names.values() if switch), tuple(links))
+
+
+def with_devices(hosts: Network, count: int, inside: Tier, outside: Tier) -> Network:
+    """Return a network whose hosts hold so many devices each, joined by the links inside a host.
+
+    A host becomes a switch between its devices, and its cables are for all of them. Devices of two hosts at one switch
+    are as far apart as the links outside of hosts say.
+    """
+    devices = [(f"{host}/{at}", host) for host in hosts.devices for at in range(count)]
+    links = [Link(name, host, inside.bandwidth_bytes_per_s, inside.latency_s / 2) for name, host in devices]
+    names, ends = tuple(name for name, _ in devices), set(hosts.devices)
+    way_out_s = max(HOP_S, (outside.latency_s - inside.latency_s) / 2)
+    cables = [replace(link, latency_s=way_out_s) if {link.source, link.target} & ends else link for link in hosts.links]
+    return Network(names, (*hosts.devices, *hosts.switches), (*links, *cables), name=hosts.name)
 
 
 def _ib_ports(text: str) -> Iterator[tuple[str, str, str, float]]:

@@ -35,20 +35,11 @@ def read_metis(text: str) -> dict[str, tuple[str, float, float, float]]:
     return hosts
 
 
-def metis_tiers(hosts: Mapping[str, tuple[str, float, float, float]]) -> tuple[Tier, Tier]:
-    """Return the links within and between hosts, the slowest of each.
-
-    Raises
-    ------
-    InvalidProblem
-        If hosts have different kinds of devices: a plan is for one kind.
-    """
-    kinds = sorted({kind for kind, *_ in hosts.values()})
-    if len(kinds) > 1:
-        raise InvalidProblem("instance_type", f"{', '.join(kinds)} in one cluster", "keep the hosts of one kind")
+def tiers_of_hosts(hosts: Mapping[str, tuple[str, float, float, float]]) -> tuple[Tier, Tier]:
+    """Return the links within and between hosts of a Metis cluster file, the slowest of each."""
     inner = min(inside for _, inside, _, _ in hosts.values())
     outer = min(between for _, _, between, _ in hosts.values())
-    return Tier("host", 0, inner, NVLINK_S, source="Metis"), Tier("network", 0, outer, NETWORK_S, source="Metis")
+    return Tier("node", 0, inner, NVLINK_S, source="Metis"), Tier("network", 0, outer, NETWORK_S, source="Metis")
 
 
 def read_scale_explorer(text: str) -> tuple[Device, tuple[Tier, ...], int]:

@@ -54,6 +54,7 @@ class _Layer(nn.Module):  # type: ignore[misc]
         self.register_buffer("sin", torch.cat([angles, angles], -1).sin())
 
     def forward(self, x: Any) -> Any:
+        """Return the hidden states after the layer."""
         x = x + self.drop(self._mixed(self.mixer_norm(x)))
         return x + self.drop(self._fed(self.feed_norm(x)))
 
@@ -89,6 +90,7 @@ class _Embedding(nn.Module):  # type: ignore[misc]
         self.drop = nn.Dropout(0.1 if shape.dropout else 0.0)
 
     def forward(self, tokens: Any) -> Any:
+        """Return the hidden states of tokens."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places(torch.arange(tokens.shape[1], device=tokens.device))
@@ -104,4 +106,5 @@ class _Head(nn.Module):  # type: ignore[misc]
         self.logits = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
     def forward(self, x: Any, tokens: Any) -> Any:
+        """Return the loss of predicting tokens."""
         return F.cross_entropy(self.logits(self.norm(x)).flatten(0, 1).float(), tokens.flatten())

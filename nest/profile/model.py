@@ -81,6 +81,7 @@ class ModelProfile:
         weights = list(module.parameters())
 
         def call(taken: Sequence[Any]) -> Sequence[Any]:
+            """Return the outputs of the module."""
             return (module(*taken),)
 
         kept = kept_bytes(call, inputs, [*weights, *module.buffers()])

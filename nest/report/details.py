@@ -54,6 +54,7 @@ def load_table(priced: PricedPlan) -> Table:
     """Return a row for each stage, or for several that are alike: what its load consists of."""
 
     def cells(at: int, names: Sequence[str]) -> list[str]:
+        """Return the named parts of the load of a stage, and all of it."""
         parts = priced.loads[at].as_dict()
         return [_time(priced, parts[name]) for name in names] + [_time(priced, priced.loads[at].total)]
 
@@ -64,6 +65,7 @@ def memory_table(priced: PricedPlan) -> Table:
     """Return a row for each stage, or the fullest of several that are alike: what each of its devices holds."""
 
     def cells(at: int, names: Sequence[str]) -> list[str]:
+        """Return the named parts of the memory of a stage, all of it, and the share of the device."""
         parts, total = priced.memory[at].as_dict(), priced.bytes(priced.memory[at].total)
         held = [size(priced.bytes(parts[name]), aligned=True) if parts[name] else "-" for name in names]
         return [*held, size(total, aligned=True), percent(total, priced.capacity(at))]

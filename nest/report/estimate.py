@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 
-from nest.costing import LayerProfile, Layout, Measurement, Recipe, Setting
+from rich.table import Table
+
+from nest.costing import FRAMEWORKS, LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
-from nest.runs import Estimate, StageMemory
+from nest.runs import Estimate, default_reserve_bytes
+from nest.runs.reserve import OTHERS
 
 SCHEMA = "nest.estimate/1"
 
@@ -37,6 +40,8 @@ class Estimated:
         What the model's file decided of the plan.
     profile
         Measured times that it was made with, None without.
+    assumed
+        Why the framework was taken; empty where the user named it.
     """
 
     description: Description
@@ -47,6 +52,7 @@ class Estimated:
     estimate: Estimate
     taken: Mapping[str, Stated] = field(default_factory=dict)
     profile: LayerProfile | None = None
+    assumed: str = ""
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
@@ -101,7 +107,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
     estimate, memory = found.estimate, found.hardware.cluster.hbm_bytes
     return {
         "schema": SCHEMA,
-        "model": found.description.model.name,
+        "model": found.description.model.name or found.description.model.family,
         "parameters": parameter_facts(found.description.model),
         "active_parameters": found.description.model.active_parameters,
         "from_file": dict(found.taken),
@@ -112,6 +118,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "global_batch": found.layout.global_batch,
         "dtype": found.setting.dtype,
         "framework": found.setting.framework.name,
+        "framework_why": f"assumed: {found.assumed}" if found.assumed else "named by the user",
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
         "iteration_s": estimate.iteration_s,
@@ -125,19 +132,23 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "convention": CONVENTION,
         "fits": found.fits,
         "hbm_bytes": memory,
-        "reserve_bytes": found.layout.reserve,
-        "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
-        "stages": [
-            {
-                "memory_bytes": stage.total,
-                "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
-                "load_s": time.load,
-                "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
-            }
-            for stage, time in zip(estimate.memory, estimate.stages, strict=True)
-        ],
+        **reserve_facts(estimate, found.hardware, found.layout),
+        "stages": stage_facts(estimate),
         "notes": list(found.notes),
     }
+
+
+def stage_facts(estimate: Estimate) -> list[dict[str, object]]:
+    """Return memory and times of each stage, ready for JSON."""
+    return [
+        {
+            "memory_bytes": stage.total,
+            "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
+            "load_s": time.load,
+            "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
+        }
+        for stage, time in zip(estimate.memory, estimate.stages, strict=True)
+    ]
 
 
 def estimate_text(found: Estimated, screen: Screen) -> str:
@@ -150,39 +161,55 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     if found.profile is not None:
         kinds, rows = ", ".join(row.kind for row in found.measured), counted(len(found.profile.rows), "row")
         summary.add("Measured", f"{kinds}: {len(found.measured)} of {rows} of {found.profile.source}")
-    summary.add("Iteration", duration(estimate.iteration_s))
-    summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
-    summary.add("", f"+ {duration(estimate.step_s)} optimizer")
+    add_iteration(summary, estimate)
     rate = f"{estimate.flops_per_device / 1e12:.1f} TFLOP/s a device, {100 * found.utilisation:.1f} % of its peak"
     summary.add("Throughput", f"{rate}, {layout.global_batch * setting.sequence / estimate.iteration_s:,.0f} tokens/s")
     summary.add("", CONVENTION)
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
-    summary.add("Memory", _verdict(found))
-    apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
-    spread = f"ZeRO-{layout.zero}{apart}"
-    summary.add("Recipe", f"{found.recipe.name}: {found.recipe.total:g} bytes per parameter, {spread}")
+    add_memory(summary, estimate, found.hardware, layout)
+    summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
+    summary.add("", _why(found))
     summary.extend("Noted", found.notes)
-    columns = tuple(Column(name, number=name != "Stage") for name in HEADERS)
-    return render(screen, ruled_table(columns, _rows(found)), summary.table)
+    return render(screen, stage_table(estimate, found.hardware), summary.table)
+
+
+def add_iteration(summary: Summary, estimate: Estimate) -> None:
+    """Add the time of an iteration, and its parts."""
+    summary.add("Iteration", duration(estimate.iteration_s))
+    summary.add("", f"= {duration(estimate.pipeline_s)} pipeline + {duration(estimate.sync_s)} sync of gradients")
+    summary.add("", f"+ {duration(estimate.step_s)} optimizer")
+
+
+def spread(recipe: Recipe, layout: Layout) -> str:
+    """Return the bytes of a parameter, and over what they are spread, in words."""
+    apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
+    return f"{recipe.name}: {recipe.total:g} bytes per parameter, ZeRO-{layout.zero}{apart}"
+
+
+def _why(found: Estimated) -> str:
+    """Return why the framework was assumed, and how to have another; nothing where it was named."""
+    today = FRAMEWORKS[0].name
+    other = f"; --framework {today} for that of today" if found.setting.framework.name != today else ""
+    return f"assumed: {found.assumed}{other}" if found.assumed else ""
 
 
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
 
 
-def _rows(found: Estimated) -> list[tuple[str, ...]]:
-    """Return a row for each stage; neighbours that are alike share one."""
+def stage_table(estimate: Estimate, hardware: Hardware) -> Table:
+    """Return a table with a row for each stage; neighbours that are alike share one."""
     rows = []
-    loads = (time.load for time in found.estimate.stages)
-    stages = enumerate(zip(found.estimate.memory, loads, strict=True))
+    loads = (time.load for time in estimate.stages)
+    stages = enumerate(zip(estimate.memory, loads, strict=True))
     for (memory, load), run in groupby(stages, key=lambda each: each[1]):
         places = [at for at, _ in run]
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.working)
-        total = (size(memory.total), percent(memory.total, found.hardware.cluster.hbm_bytes))
+        total = (size(memory.total), percent(memory.total, hardware.cluster.hbm_bytes))
         rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
-    return rows
+    return ruled_table(tuple(Column(name, number=name != "Stage") for name in HEADERS), rows)
 
 
 def _tokens(found: Estimated) -> str:
@@ -202,10 +229,24 @@ def _plan(setting: Setting, layout: Layout) -> str:
     return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
-def _verdict(found: Estimated) -> str:
-    capacity = found.hardware.cluster.hbm_bytes
-    fullest: StageMemory = max(found.estimate.memory, key=lambda memory: memory.total)
-    held = f"at most {size(fullest.total)} of {size(capacity)} ({percent(fullest.total, capacity)})"
-    if not found.fits:
-        return f"{held}: does not fit, {size(-found.room_bytes)} too much"
-    return f"{held}; fits with a reserve of up to {size(found.layout.reserve + found.room_bytes)}"
+def reserve_facts(estimate: Estimate, hardware: Hardware, layout: Layout) -> dict[str, object]:
+    """Return how much is kept in reserve, how much could be, and whether that is less than runs keep by default."""
+    largest = layout.reserve + int(hardware.cluster.hbm_bytes) - estimate.peak_bytes
+    default = default_reserve_bytes(hardware.cluster)
+    return {
+        "reserve_bytes": layout.reserve,
+        "largest_reserve_bytes": largest,
+        "default_reserve_bytes": default,
+        "tight": layout.reserve <= largest < default,
+    }
+
+
+def add_memory(summary: Summary, estimate: Estimate, hardware: Hardware, layout: Layout) -> None:
+    """Add whether every stage fits, how much room there is, and that it is little."""
+    capacity, most = hardware.cluster.hbm_bytes, estimate.peak_bytes
+    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", int(capacity) - most
+    beside = f" beside the reserve of {size(layout.reserve)}" if layout.reserve else ""
+    fits = f"fits, with {size(room)} to spare{beside}"
+    summary.add("Memory", f"{held}: {fits if room >= 0 else f'does not fit, {size(-room)} too much'}")
+    if reserve_facts(estimate, hardware, layout)["tight"]:
+        summary.add("Memory", f"tight: {OTHERS}", "yellow")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from nest.breakdown import (
     IterationParts,
     LoadParts,
@@ -129,7 +131,14 @@ class PricedPlan:
     @property
     def mfu(self) -> float | None:
         """These over a device's peak; None where its work is not known."""
-        return None if self.work is None else self.work.utilisation(self.iteration_s, self.devices_used)
+        return None if self.work is None else self.work.utilisation(self.iteration_s, self._used_of_each_class)
+
+    @property
+    def _used_of_each_class(self) -> tuple[int, ...]:
+        """Devices in use, by class."""
+        cluster, plan = self.problem.cluster, self.plan
+        kinds = cluster.kinds[plan.line.devices(np.arange(plan.used_devices))]
+        return tuple(np.bincount(kinds, minlength=len(cluster.classes) + 1).tolist())
 
     def bytes(self, quanta: int) -> Number:
         """Return quanta in bytes."""

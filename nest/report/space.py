@@ -143,6 +143,7 @@ def _numbered_cuts(
     ]
 
     def ways(first: int, end: int) -> int:
+        """Return in how many ways the layers from ``first`` to ``end`` may recompute."""
         found = sum(allowed[kind[end] - kind[first]] for kind in sums)
         return found + plain if found else 1
 

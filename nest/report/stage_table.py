@@ -60,6 +60,7 @@ def groups(priced: PricedPlan) -> list[range]:
     """Return the stages of each row: of many, neighbours share one that differ in place and memory only."""
 
     def likeness(at: int) -> tuple[object, ...]:
+        """Return what is equal for stages that share a row."""
         stage = priced.plan.stages[at]
         shape = len(stage.layers), stage.devices, stage.recompute, stage.recomputed, stage.sharding
         return (*shape, priced.evaluation.stages[at].load, priced.classes_text(at), priced.boundaries[at : at + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nest.costing import model_flops
@@ -18,15 +19,15 @@ class Workload:
         Model FLOPs, as `nest.costing.model_flops` counts them.
     tokens
         Of all sequences.
-    peak_flops
-        FLOP/s of one device in the data type of the products; of several classes the mean over the cluster.
+    peaks
+        FLOP/s of one device of each class of the cluster in the data type of the products, its own class first.
     dtype
         That type.
     """
 
     flops: int
     tokens: int
-    peak_flops: float
+    peaks: tuple[float, ...]
     dtype: str
 
     @classmethod
@@ -35,12 +36,18 @@ class Workload:
         if run is None:
             return None
         flops = model_flops(run.model, run.global_batch, run.sequence, lengths=run.lengths)
-        return cls(flops, run.global_batch * run.sequence, run.hardware.peak(run.dtype), run.dtype)
+        return cls(flops, run.global_batch * run.sequence, run.hardware.peaks(run.dtype), run.dtype)
 
     def flops_per_device(self, iteration_s: float, devices: int) -> float:
         """Return the FLOP/s of each of the devices that an iteration keeps busy."""
         return self.flops / iteration_s / devices
 
-    def utilisation(self, iteration_s: float, devices: int) -> float:
-        """Return these over the peak (MFU)."""
-        return self.flops_per_device(iteration_s, devices) / self.peak_flops
+    def utilisation(self, iteration_s: float, counts: Sequence[int]) -> float:
+        """Return these over the peak (MFU), of several classes the mean of the peaks of what is used.
+
+        Parameters
+        ----------
+        counts
+            Devices in use of each class, in the order of ``peaks``.
+        """
+        return self.flops / iteration_s / sum(count * peak for count, peak in zip(counts, self.peaks, strict=True))

@@ -11,6 +11,7 @@ from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
 from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
+from nest.runs.reserve import Reserve, default_reserve_bytes
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
 from nest.runs.tried import EVERY_PLAN, Tried
@@ -23,6 +24,7 @@ __all__ = [
     "LeftOut",
     "PairGap",
     "Posed",
+    "Reserve",
     "Run",
     "SelfContained",
     "StageMemory",
@@ -30,6 +32,7 @@ __all__ = [
     "Tried",
     "check_widths",
     "contenders",
+    "default_reserve_bytes",
     "estimate",
     "is_run",
     "pair_gap",

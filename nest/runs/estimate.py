@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Protocol
 
 from nest.breakdown import LoadParts, MemoryParts, load_parts, memory_parts
 from nest.cost.schedules import Schedule
-from nest.costing import model_flops
+from nest.costing import Layout, model_flops
 from nest.evaluate import Evaluation, evaluate
+from nest.hardware import Hardware
 from nest.pipeline import StageTimes
+from nest.plan import Plan
+from nest.problem import Problem
 from nest.runs.besides import fetched_s, offloaded_memory
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
@@ -24,17 +28,54 @@ def estimate(given: Given) -> Estimate:
         If setting and layout do not fit the model, the plan takes more devices than there are, or a profile has nothing
         for it.
     """
-    return _Estimated(given).estimate()
+    layout, setting = given.layout, given.setting
+    return priced(given, model_flops(given.model, layout.global_batch, setting.sequence, lengths=setting.lengths))
+
+
+class Laid(Protocol):
+    """A plan that somebody already has, of a model or of a table of layers."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """On what."""
+
+    @property
+    def layout(self) -> Layout:
+        """Replicas, stages, and what is spread over them."""
+
+    @property
+    def problem(self) -> Problem:
+        """The problem whose one variant is that of the plan."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+
+    @property
+    def devices(self) -> int:
+        """How many work."""
+
+
+def priced(given: Laid, flops: int) -> Estimate:
+    """Return time and memory of an iteration; ``flops`` are those of the model, 0 where only times are known.
+
+    Raises
+    ------
+    InvalidProblem
+        If the plan takes more devices than there are.
+    """
+    return _Estimated(given, flops).estimate()
 
 
 class _Estimated:
-    def __init__(self, given: Given) -> None:
-        self.given, self.layout = given, given.layout
+    def __init__(self, given: Laid, flops: int) -> None:
+        self.given, self.layout, self.flops = given, given.layout, flops
         self.evaluation: Evaluation = evaluate(given.problem, given.plan)
         self.pipeline: Pipeline = pipeline_of(given.problem, given.plan, self.evaluation)
         self.schedule = Schedule(given.plan.schedule, given.plan.chunks)
 
     def estimate(self) -> Estimate:
+        """Return what the layout takes, in seconds and bytes."""
         given, layout, seconds = self.given, self.layout, self.evaluation.scale.time.seconds
         memory, stages = self._memory(), self.evaluation.stages
         shares = layout.offloaded or (0.0,) * layout.stages
@@ -50,7 +91,7 @@ class _Estimated:
             step,
             tuple(self._times()),
             tuple(offloaded_memory(each, share) for each, share in zip(memory, shares, strict=True)),
-            model_flops(given.model, layout.global_batch, given.setting.sequence, lengths=given.setting.lengths),
+            self.flops,
             given.devices,
             tuple(each.message for each in self.evaluation.violations if each.rule == "chunks"),
         )

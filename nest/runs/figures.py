@@ -87,7 +87,7 @@ class Estimate:
     memory
         Memory by stage.
     model_flops
-        Of the iteration, by the convention of `nest.costing.flops`.
+        Of the iteration, by the convention of `nest.costing.flops`; 0 where only the times of layers are known.
     devices
         How many work.
     notes

@@ -1,10 +1,10 @@
 """What all plans of a shape take at least, whatever its microbatch, found from two of its microbatches.
 
-A *shape* is a variant but for its microbatch. What a kernel takes for ``k`` times as many sequences is at most ``k`` times
-as long: this holds for products in tiles, for what the host waits, for collectives, and for sums and maxima of them. So
-in a pass of ``B`` sequences at once each costs no more than in passes of ``b``, which divides ``B``, and the figures of the
-whole batch at once bound those of every microbatch that divides it. Only what computation hides counts the other way:
-of that the smallest microbatch has the most for each sequence. `docs/algorithm.md` has the proof.
+A *shape* is a variant but for its microbatch. What a kernel takes for ``k`` times as many sequences is at most ``k``
+times as long: this holds for products in tiles, for what the host waits, for collectives, and for sums and maxima of
+them. So in a pass of ``B`` sequences at once each costs no more than in passes of ``b``, which divides ``B``, and the
+figures of the whole batch at once bound those of every microbatch that divides it. Only what computation hides counts
+the other way: of that the smallest microbatch has the most for each sequence. `docs/algorithm.md` has the proof.
 """
 
 from __future__ import annotations

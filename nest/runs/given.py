@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -58,7 +59,7 @@ class Given:
         return self.setting.expert_tensor > 1
 
     @property
-    def reserve_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """What framework and communication take of every device."""
         return self.layout.reserve
 
@@ -67,11 +68,6 @@ class Given:
         """Widths and microbatch."""
         each = self.setting
         return Variant(each.tensor, each.expert, each.context, each.sequence_parallel, each.microbatch)
-
-    @property
-    def schedule(self) -> ScheduleName:
-        """In which order stages take their passes."""
-        return "interleaved" if self.layout.virtual > 1 else "1f1b"
 
     @property
     def devices(self) -> int:
@@ -106,38 +102,85 @@ class Given:
             If the plan takes more devices than there are, these are of several classes, or its setting does not fit
             the model.
         """
-        self.hardware.require_one_class("an estimate")
-        have = self.hardware.cluster.devices
-        if self.devices > have:
-            what = f"{self.devices}, and the cluster has {have}"
-            raise InvalidProblem("devices", what, "give a larger cluster, or fewer replicas, stages or widths")
+        require_devices(self.devices, self.hardware)
         kinds: tuple[Again, ...] = () if self.layout.recompute == "none" else (self.layout.recompute,)
         graph = GraphMaker(self, self._chain, kinds).graph(self.costs)
         name = f"{self.model.name or self.model.family} on {self.hardware.cluster.name}"
-        choices = Choices(schedules=frozenset({self.schedule}))
+        choices = Choices(schedules=frozenset({schedule_of(self.layout)}))
         return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), choices, preset=DEFAULT)
 
     @cached_property
     def plan(self) -> Plan:
         """The plan, its ranks numbered as Megatron-LM does."""
-        variant, layout = self.variant, self.layout
-        layers = self.problem.graphs[variant].layers
-        ranks = self.problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
-        sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
-        stages = []
-        for at in range(layout.stages):
-            own = tuple(layer for first, end in self.parts[at :: layout.stages] for layer in layers[first:end])
-            kind, count = self._again(at, own)
-            start = at * variant.width * layout.data
-            ids = tuple(layer.id for layer in own)
-            stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
-        chosen = self.hardware.cluster.technologies
-        made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
-        return replace(made, schedule=self.schedule, chunks=layout.virtual)
+        return laid_out(self.problem, self.variant, self.layout, self.parts)
 
-    def _again(self, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
-        """Return what a stage recomputes, and how many layers do; None for all that can."""
-        kind, counts = self.layout.recompute, self.layout.recomputed
-        able = sum(layer.again(kind) is not None for layer in layers)
-        count = min(counts[at], able) if counts else able
-        return ("none", None) if not count else (kind, None if count == able else count)
+
+def laid_out(problem: Problem, variant: Variant, layout: Layout, parts: Sequence[tuple[int, int]]) -> Plan:
+    """Return the plan of a layout, its ranks numbered as Megatron-LM does.
+
+    Parameters
+    ----------
+    problem, variant
+        Whose layers it is of.
+    layout
+        Replicas, stages, ZeRO type and recomputation.
+    parts
+        Where the parts of the pipeline begin and end: its stages, or the first chunks of all, then the second.
+
+    Raises
+    ------
+    InvalidProblem
+        If more layers of a stage are to be computed again than any has that can.
+    """
+    layers = problem.graphs[variant].layers
+    ranks = problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
+    sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
+    held = [
+        tuple(layer for first, end in parts[at :: layout.stages] for layer in layers[first:end])
+        for at in range(layout.stages)
+    ]
+    _check_again(layout, held)
+    stages = []
+    for at, own in enumerate(held):
+        kind, count = _again(layout, at, own)
+        start = at * variant.width * layout.data
+        ids = tuple(layer.id for layer in own)
+        stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
+    chosen = problem.cluster.technologies
+    made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
+    return replace(made, schedule=schedule_of(layout), chunks=layout.virtual)
+
+
+def schedule_of(layout: Layout) -> ScheduleName:
+    """Return in which order stages take their passes."""
+    return "interleaved" if layout.virtual > 1 else "1f1b"
+
+
+def require_devices(devices: int, hardware: Hardware) -> None:
+    """Refuse a plan that takes more devices than there are, or some of several classes; raises `InvalidProblem`."""
+    hardware.require_one_class("an estimate")
+    have = hardware.cluster.devices
+    if devices > have:
+        what = f"{devices}, and the cluster has {have}"
+        raise InvalidProblem("devices", what, "give a larger cluster, or fewer replicas, stages or widths")
+
+
+def _check_again(layout: Layout, held: Sequence[tuple[Layer, ...]]) -> None:
+    """Refuse to compute more layers of a stage again than any stage has that can."""
+    asked, most = max(layout.recomputed, default=0), max(_able(layout, layers) for layers in held)
+    if asked > most:
+        what = f"{asked} layers of a stage, and no stage has more than {most} that can"
+        raise InvalidProblem("recompute_layers", what, f"give at most {most}, or leave it out for all")
+
+
+def _able(layout: Layout, layers: tuple[Layer, ...]) -> int:
+    """Return how many layers can compute again what is asked."""
+    return sum(layer.again(layout.recompute) is not None for layer in layers)
+
+
+def _again(layout: Layout, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
+    """Return what a stage recomputes, and how many layers do; None for all that can."""
+    kind, counts = layout.recompute, layout.recomputed
+    able = _able(layout, layers)
+    count = min(counts[at], able) if counts else able
+    return ("none", None) if not count else (kind, None if count == able else count)

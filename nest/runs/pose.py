@@ -41,7 +41,7 @@ class Posed:
     @property
     def tried(self) -> Tried:
         """How much of the space an answer to the problem is about."""
-        return Tried(self.left_out)
+        return Tried(self.left_out, self.run.reserve)
 
 
 def problem_of(run: Run, *, every: bool = False, also: Variant | None = None) -> Posed:
@@ -82,7 +82,7 @@ class Maker:
         self._too_large: list[int] = []  # the first microbatch that no device can hold, for each shape that has one
 
     def posed(self) -> Posed:
-        """Return the run with its problem."""
+        """Return the run as a problem, with the choices that were left out."""
         return self.of({variant: graph for shape in self.shapes() for variant, graph in self.sizes(shape)})
 
     def of(self, graphs: dict[Variant, LayerGraph], *left_out: LeftOut) -> Posed:

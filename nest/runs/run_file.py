@@ -15,7 +15,7 @@ from nest.families import Architecture, describe
 from nest.families.hyperparameters import read_hyperparameters
 from nest.files.cluster_file import ClusterText, cluster_of, read_cluster
 from nest.files.disk import read_text
-from nest.files.document import Document
+from nest.files.document import Document, names_schema
 from nest.files.faults import key
 from nest.files.limits import Count, Switch, Table, Text
 from nest.files.profile_file import profile_of, read_profile
@@ -90,7 +90,7 @@ class RunFile(Table):
     lengths: Annotated[list[LengthTable], Meta(description="a list of tables with stream and tokens")] = field(
         default_factory=list
     )
-    reserve_gib: NotNegative = 0.0
+    reserve_gib: NotNegative | UnsetType = UNSET
     choices: Annotated[
         dict[str, int | float | bool | str | list[int | str]], Meta(description="a table of choices")
     ] = field(default_factory=dict)
@@ -105,14 +105,8 @@ class RunFile(Table):
 
 
 def is_run(path: Path) -> bool:
-    """Whether a file is a run, by the schema that it names; whoever reads it next says what else is wrong with it."""
-    if not path.is_file():
-        return False
-    try:
-        document = Document.read(path)
-        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA  # large problems are parsed once only
-    except InvalidProblem:
-        return False
+    """Whether a file is a run, by the schema that it names."""
+    return names_schema(path, SCHEMA)
 
 
 def read_run(path: str | Path) -> Run:
@@ -171,6 +165,7 @@ class _Reader:
     path: Path
 
     def run(self, tables: RunFile) -> Run:
+        """Return the run that the tables describe; errors name key and value."""
         return Run(
             self._model(tables.model),
             self._hardware(tables.cluster),
@@ -186,7 +181,7 @@ class _Reader:
             tables.imbalance,
             tables.capacity,
             tuple((each.stream, each.tokens) for each in tables.lengths),
-            int(tables.reserve_gib * 2**30),
+            None if tables.reserve_gib is UNSET else int(tables.reserve_gib * 2**30),
             _choices(tables.choices),
             self.path.stem if tables.name is UNSET else tables.name,
             tables.source,

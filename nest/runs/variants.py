@@ -101,6 +101,7 @@ class Widths:
         batch = self.run.global_batch
 
         def undivided(size: int) -> str:
+            """Return why a microbatch of so many sequences does not go, if so."""
             return f"it does not divide the batch of {batch}" if batch % size else ""
 
         usual = _divisors(batch, batch) if self.every else self._with("microbatch", _powers(batch))

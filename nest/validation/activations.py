@@ -33,6 +33,7 @@ class _FirstStage:
     row: Mapping[str, str]
 
     def facts(self) -> Iterator[Fact]:
+        """Yield what was published of the first stage, in GiB, beside what is predicted."""
         plain, both = self._memory("none", shared=False), self._memory("selective", shared=True)
         for name, column, size in (
             ("weights, gradients, optimizer", "state_gib", plain.state),

@@ -43,7 +43,8 @@ class Order:
         The most of those for which more heads never make an iteration shorter that is the same in all else.
     expected
         What exact predictions would have on average, if measurements scatter about them as rows of equal layers do
-        about their mean. It is an average, and no limit.
+        about their mean; rows that others contradict stay as they were measured, and predicted. It is an average, and
+        no limit.
     chance
         In which share of such measurements exact predictions would have `GOOD` or more.
     apart, right
@@ -94,7 +95,7 @@ def ranking(comparisons: Sequence[Comparison], contradicted: Collection[int] = (
         Places of rows that other measurements contradict.
     """
     noise, sections = scatter(comparisons), _sections(comparisons)
-    draws = _drawn(comparisons, sections)
+    draws = _drawn(comparisons, sections, contradicted)
     orders = {}
     for name, places in sections.items():
         rows = [comparisons[place] for place in places]
@@ -139,11 +140,15 @@ def _deviations(comparisons: Iterable[Comparison]) -> list[float]:
     return [part * (each / mean(ratios) - 1) for part, ratios in zip(free, several, strict=True) for each in ratios]
 
 
-def _drawn(comparisons: Sequence[Comparison], sections: Mapping[str, Sequence[int]]) -> list[dict[str, float]]:
+def _drawn(
+    comparisons: Sequence[Comparison], sections: Mapping[str, Sequence[int]], contradicted: Collection[int]
+) -> list[dict[str, float]]:
     """Return the rank correlations of times with themselves after they were measured, for each draw by section.
 
-    A measurement that several sections have is drawn once.
+    A measurement that several sections have is drawn once. One that others contradict is not drawn: whoever predicts
+    the others exactly does not predict it, and it stays as it is.
     """
+    fixed = {place: comparisons[place].case.seconds for place in contradicted}
     deviations = _deviations(comparisons) or [0.0]
     exact = [each.estimate.iteration_s for each in comparisons]
     same = [(_stated(each), each.case.seconds) for each in comparisons]
@@ -154,7 +159,7 @@ def _drawn(comparisons: Sequence[Comparison], sections: Mapping[str, Sequence[in
         found = {}
         for name, places in sections.items():
             times = [exact[place] for place in places]
-            again = [exact[place] * off[same[place]] for place in places]
+            again = [fixed.get(place) or exact[place] * off[same[place]] for place in places]
             found[name] = correlation(_ranks(times), _ranks(again))
         draws.append(found)
     return draws

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from nest.families.decoder import Decoder
 from nest.families.description import Description, Stated, number
 from nest.families.feeds import Experts, Mlp
 from nest.families.formats.megatron_flags import flags_of_table, flags_of_text, is_given, whole_list
-from nest.families.formats.megatron_settings import settings_of
+from nest.families.formats.megatron_settings import settings_of, software_of
 from nest.families.huggingface.deepseek import with_prediction
 from nest.families.keys import MOST_LAYERS, Keys
 from nest.families.layers import Layer, Sublayer
@@ -22,9 +23,22 @@ from nest.families.vocabulary import chosen, padded
 
 READER = "Megatron-LM"
 
+_OTHER_PROGRAM = re.compile(r"^[^#\n]*\b(pretrain_(?:t5|bert|ict|vlm|vision_\w+))\.py", re.MULTILINE)
+"""Programs of Megatron-LM that train something else than decoders."""
+
+DECODER_FLAGS = ("--decoder-num-layers", "--decoder-seq-length")
+"""Flags that only a model has whose decoder is beside an encoder."""
+
+ADVICE = "only decoders are read from such arguments: give a config.json of the model, or --family {} with its numbers"
+
 
 def read_arguments(text: str, vocabulary: int | None) -> Description:
-    """Return what a list of flags or a shell script says."""
+    """Return what a list of flags or a shell script says; raises `InvalidProblem` as `described` does."""
+    other = _OTHER_PROGRAM.search(text)
+    if other is not None:
+        family = other[1].removeprefix("pretrain_")
+        remedy = ADVICE.format(family) if family in ("t5", "bert") else ADVICE.partition(", or")[0]
+        raise InvalidProblem("", f"arguments of {other[1]}.py, which trains no decoder", remedy)
     return described("Megatron-LM arguments", flags_of_text(text), vocabulary)
 
 
@@ -43,11 +57,25 @@ def described(kind: str, flags: Mapping[str, object], vocabulary: int | None) ->
     InvalidProblem
         If a flag is missing or wrong, or nothing says the vocabulary.
     """
-    keys = Keys(flags, reader=READER)
+    keys = Keys(_of_decoder(flags), reader=READER)
     settings = settings_of(keys)
     model = megatron_decoder(keys, vocabulary, number(settings, "tensor")).architecture("", "megatron")
     model = model.with_notes(*keys.notes, *odd_settings(keys, model, settings))
-    return Description(kind, model, settings)
+    return Description(kind, model, settings, software_of(keys))
+
+
+def _of_decoder(flags: Mapping[str, object]) -> dict[str, object]:
+    """Return flags with those of an encoder that is alone under the names that decoders have for them, too."""
+    for flag in DECODER_FLAGS:
+        if flag in flags:
+            raise InvalidProblem(flag, "given, and goes with an encoder and a decoder, as of T5", ADVICE.format("t5"))
+    renamed = dict(flags)
+    for flag, usual in (("--encoder-num-layers", "--num-layers"), ("--encoder-seq-length", "--seq-length")):
+        if flag in flags and usual in flags:
+            raise InvalidProblem(flag, f"given beside {usual}", "give one of them, as Megatron-LM asks")
+        if flag in flags:
+            renamed[usual] = renamed.pop(flag)
+    return renamed
 
 
 def megatron_decoder(keys: Keys, vocabulary: int | None, tensor: int) -> Decoder:

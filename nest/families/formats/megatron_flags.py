@@ -15,7 +15,7 @@ from nest.families.keys import MOST_LAYERS, Keys
 
 _ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^(\s].*|)")
 _ARRAY = re.compile(r"^\s*[A-Za-z_]\w*\+?=\(")
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::-([^}]*))?\}|([A-Za-z_]\w*))")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*|[0-9]))")
 
 
 def flags_of_text(text: str) -> dict[str, object]:
@@ -95,6 +95,7 @@ def _put_in(text: str, variables: Mapping[str, str]) -> str:
     """Return a text with its variables put in; those that nothing assigns stay as they are."""
 
     def value(found: re.Match[str]) -> str:
+        """Return what a variable was assigned, else its default, else the text as it stands."""
         name, default = found[1] or found[3], found[2]
         return variables.get(name, found[0] if default is None else default)
 

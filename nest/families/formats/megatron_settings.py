@@ -29,6 +29,24 @@ STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params":
 """What is spread, by ``--data-parallel-sharding-strategy``."""
 
 
+DEEPSPEED = ("--deepspeed", "--deepspeed_config", "--deepspeed-config", "--zero-stage")
+"""Flags that Megatron-DeepSpeed alone has."""
+
+
+CHECKPOINTING = ("--checkpoint-activations", "--activations-checkpoint-method")
+"""Flags of full recomputation in Megatron-LM of 2021 and early 2022, and in its forks."""
+
+EARLIER = (*CHECKPOINTING, "--DDP-impl")
+"""Flags that were gone before Megatron-LM was built on Megatron-Core."""
+
+
+def software_of(keys: Keys) -> str:
+    """Return the framework whose arguments these are, by its name in `nest.costing`."""
+    if not any(is_given(keys, flag) for flag in DEEPSPEED):
+        return "megatron-2022" if any(is_given(keys, flag) for flag in EARLIER) else "megatron-core"
+    return "megatron-deepspeed-bf16" if is_given(keys, "--bf16") else "megatron-deepspeed"
+
+
 def settings_of(keys: Keys) -> dict[str, Stated]:
     """Return what the flags say, under the names of our options.
 
@@ -65,7 +83,7 @@ def settings_of(keys: Keys) -> dict[str, Stated]:
 
 def _open(keys: Keys, flag: str, value: object) -> bool:
     """Whether the value is a variable that nothing assigns; noted for what would be read."""
-    if not (isinstance(value, str) and "$" in value):
+    if not (isinstance(value, str) and "$" in value) or flag == "--num-layers":  # without which there is no model
         return False
     if flag in NUMBERS.values():
         keys.note(f"{flag}: {value} has no value in the file")
@@ -75,8 +93,8 @@ def _open(keys: Keys, flag: str, value: object) -> bool:
 def _kept(keys: Keys, chunks: int) -> dict[str, Stated]:
     """Return what layers compute again, and how many of each stage do."""
     kind = keys.text("--recompute-granularity") or ("selective" if is_given(keys, "--recompute-activations") else "")
-    if not kind and is_given(keys, "--checkpoint-activations"):
-        kind = "full"  # of Megatron-LM before 2022, and of its forks
+    if not kind and any(is_given(keys, flag) for flag in CHECKPOINTING):
+        kind = "full"
     if kind not in ("", "selective", "full"):
         raise InvalidProblem("--recompute-granularity", f"{kind!r}", "give full or selective")
     modules = _several(keys, "--recompute-modules")

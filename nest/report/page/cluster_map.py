@@ -56,6 +56,7 @@ class _Map:
 
     @cached_property
     def links(self) -> dict[tuple[int, int], Uplink]:
+        """Ways up with what the plan sends over them, by level and group."""
         priced = self.priced
         found = uplinks(priced.problem, priced.plan, priced.evaluation, priced.loads)
         return {(link.level, link.group): link for link in found}
@@ -82,6 +83,7 @@ class _Map:
 
     @property
     def omitted(self) -> str:
+        """What is not drawn, if anything."""
         cluster = self.priced.problem.cluster
         groups = -(-cluster.devices // cluster.group_sizes[0])
         name = level_name(cluster, 0)

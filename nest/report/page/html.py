@@ -57,6 +57,7 @@ def table(
     """
 
     def kind(at: int) -> str | None:
+        """Return the class of a column's cells: numbers are aligned at their right."""
         return "n" if at >= numbers_from else None
 
     head = tag("tr", *(tag("th", name, scope="col", class_=kind(at)) for at, name in enumerate(heads)))
