@@ -60,8 +60,8 @@ def solve(
         With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
         bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
     within
-        Part of a plan's time: the dynamic program ends with the first plan of which it is proven that no other is faster
-        by more than this. With 0, the default, the plan is the best.
+        Part of a plan's time: the dynamic program ends with the first plan that is proven to be slower than the best
+        by no more than this. With 0, the default, the plan is the best.
 
     Returns
     -------
