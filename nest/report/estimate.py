@@ -78,6 +78,8 @@ class Estimated:
                 *notes,
                 "in a pipeline, weights that ZeRO-3 gathers stay whole for the iteration, and gradients too",
             )
+        if layout.passes == "zb-h1":
+            notes = (*notes, "zb-h1 is played pass by pass, where other schedules are counted by a formula")
         if layout.virtual > 1 and layout.recomputed:
             return (*notes, "the layers that recompute are the first of each stage, where Megatron-LM counts by chunk")
         return notes
@@ -85,7 +87,7 @@ class Estimated:
     @property
     def room_bytes(self) -> int:
         """Bytes that the fullest device has left: up to so much more reserve the plan fits."""
-        return int(self.hardware.cluster.hbm_bytes) - self.estimate.peak_bytes
+        return self.estimate.room_bytes
 
     @property
     def fits(self) -> bool:
@@ -94,8 +96,10 @@ class Estimated:
 
     @property
     def utilisation(self) -> float:
-        """Model FLOP/s over the peak of the data type (MFU)."""
-        return self.estimate.flops_per_device / self.hardware.device.peak(self.setting.dtype)
+        """Model FLOP/s over the peak of the data type (MFU), of several classes the mean over the devices at work."""
+        peaks = self.hardware.peaks(self.setting.dtype)
+        peak = sum(count * each for count, each in zip(self.estimate.counts, peaks, strict=True))
+        return self.estimate.model_flops / self.estimate.iteration_s / peak
 
 
 def estimate_document(found: Estimated) -> dict[str, object]:
@@ -116,6 +120,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "framework": found.setting.framework.name,
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
+        "schedule": found.layout.passes,
         "iteration_s": estimate.iteration_s,
         "pipeline_s": estimate.pipeline_s,
         "sync_s": estimate.sync_s,
@@ -135,15 +140,18 @@ def estimate_document(found: Estimated) -> dict[str, object]:
 
 
 def stage_facts(estimate: Estimate) -> list[dict[str, object]]:
-    """Return memory and times of each stage, ready for JSON."""
+    """Return memory and times of each stage, and of several classes of devices which it stands on, ready for JSON."""
+    classes = [{"class": name} for name in estimate.classes] or [{}] * len(estimate.stages)
     return [
         {
+            **on,
+            "hbm_bytes": held,
             "memory_bytes": stage.total,
             "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
             "load_s": time.load,
             "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
         }
-        for stage, time in zip(estimate.memory, estimate.stages, strict=True)
+        for on, held, stage, time in zip(classes, estimate.capacities, estimate.memory, estimate.stages, strict=True)
     ]
 
 
@@ -163,12 +171,12 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("", CONVENTION)
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
-    summary.add("Memory", verdict(estimate, found.hardware, layout))
+    summary.add("Memory", verdict(estimate, layout))
     summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
     summary.extend("Noted", found.notes)
-    return render(screen, stage_table(estimate, found.hardware), summary.table)
+    return render(screen, stage_table(estimate), summary.table)
 
 
 def add_iteration(summary: Summary, estimate: Estimate) -> None:
@@ -187,17 +195,19 @@ def spread(recipe: Recipe, layout: Layout) -> str:
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
 
 
-def stage_table(estimate: Estimate, hardware: Hardware) -> Table:
+def stage_table(estimate: Estimate) -> Table:
     """Return a table with a row for each stage; neighbours that are alike share one."""
-    rows = []
+    classes = estimate.classes or ("",) * len(estimate.stages)
     loads = (time.load for time in estimate.stages)
-    stages = enumerate(zip(estimate.memory, loads, strict=True))
-    for (memory, load), run in groupby(stages, key=lambda each: each[1]):
+    stages = enumerate(zip(estimate.memory, loads, estimate.capacities, classes, strict=True))
+    rows = []
+    for (memory, load, held, on), run in groupby(stages, key=lambda each: each[1]):
         places = [at for at, _ in run]
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.working)
-        total = (size(memory.total), percent(memory.total, hardware.cluster.hbm_bytes))
-        rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
-    return ruled_table(tuple(Column(name, number=name != "Stage") for name in HEADERS), rows)
+        which = (number_range(places[0], places[-1]), *([on] if estimate.classes else []))
+        rows.append((*which, duration(load), *map(size, (*parts, memory.total)), percent(memory.total, held)))
+    names = HEADERS[:1] + ("Class",) * bool(estimate.classes) + HEADERS[1:]
+    return ruled_table(tuple(Column(name, number=name not in ("Stage", "Class")) for name in names), rows)
 
 
 def _tokens(found: Estimated) -> str:
@@ -210,17 +220,24 @@ def _tokens(found: Estimated) -> str:
     return f"{' and '.join(f'{tokens:,} {name}' for name, tokens in lengths.items())} tokens"
 
 
+def staged(layout: Layout) -> str:
+    """Return the stages, and their schedule where it is not the usual one, in words."""
+    if layout.virtual > 1:
+        return f"{counted(layout.stages, 'stage')} of {layout.virtual} chunks"
+    return counted(layout.stages, "stage") + ("" if layout.passes == "1f1b" else f" under {layout.passes}")
+
+
 def _plan(setting: Setting, layout: Layout) -> str:
     widths = f"tensor {setting.tensor} x context {setting.context} x expert {setting.expert}"
-    stages = counted(layout.stages, "stage") + (f" of {layout.virtual} chunks" if layout.virtual > 1 else "")
     microbatches = counted(layout.microbatches(setting), "microbatch")
-    return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
+    return f"{widths}, {staged(layout)}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
-def verdict(estimate: Estimate, hardware: Hardware, layout: Layout) -> str:
-    """Return whether every stage fits, and how much room there is, in words."""
-    capacity, most = hardware.cluster.hbm_bytes, estimate.peak_bytes
-    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", int(capacity) - most
+def verdict(estimate: Estimate, layout: Layout) -> str:
+    """Return whether every stage fits, and how much room there is, in words; of the stage that has the least left."""
+    stages = zip(estimate.capacities, estimate.memory, strict=True)
+    capacity, most = min(((held, each.total) for held, each in stages), key=lambda pair: int(pair[0]) - pair[1])
+    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", estimate.room_bytes
     if room < 0:
         return f"{held}: does not fit, {size(-room)} too much"
     return f"{held}; fits with a reserve of up to {size(layout.reserve + room)}"
