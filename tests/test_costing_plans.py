@@ -160,7 +160,8 @@ def test_gradients_are_summed_over_all_that_hold_them() -> None:
     assert summed.sync_s == pytest.approx(4 * parameters / 1e12)
     spread = estimated(model, Layout(8, 2, zero=1), plain, hardware=slow)
     assert spread.sync_s == pytest.approx((4 + 2) * parameters / 2 / 1e12)
-    hidden = estimated(model, Layout(8, 2), hardware=slow)
+    hiding = replace(PLAIN, framework=replace(MEGATRON_2022, hides_gradients=True))
+    hidden = estimated(model, Layout(8, 2), hiding, hardware=slow)
     assert hidden.sync_s == pytest.approx((1 - 0.9 * 3 / 4) * summed.sync_s)
 
 

@@ -108,7 +108,8 @@ def test_a_plan_of_megatron_arguments(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(ARGUMENTS)
     from_file = document(estimate_command, "--model", str(path), "--cluster", "selene:8")
-    typed = document(estimate_command, *PLAN)
+    typed = document(estimate_command, *PLAN, "--framework", "megatron-core")
+    assert from_file["framework"] == "megatron-core"
     assert from_file["iteration_s"] == typed["iteration_s"]
     smaller = document(estimate_command, "--model", str(path), "--cluster", "selene:8", "--microbatch", "1")
     assert smaller["stages"][0]["memory_bytes"] < from_file["stages"][0]["memory_bytes"]
@@ -272,16 +273,37 @@ def test_a_batch_that_does_not_divide_is_said() -> None:
 
 def test_what_programs_read() -> None:
     """The keys that other programs rely on, and that the largest reserve is the largest: a little more does not fit."""
-    found = document(estimate_command, *PLAN)
+    plan = (*PLAN, "--recompute", "full")
+    found = document(estimate_command, *plan)
+    assert found["model"] == "gpt"
     assert found["parameters"]["total"] == sum(found["parameters"]["per_component"].values())
     assert found["active_parameters"] == found["parameters"]["total"]
     assert {"iteration_s", "tflops_per_device", "fits"} <= set(found)
     assert all(stage["memory_bytes"] > 0 for stage in found["stages"])
     gib = found["largest_reserve_bytes"] / 2**30
-    assert document(estimate_command, *PLAN, "--reserve", str(gib))["fits"] is True
-    assert document(estimate_command, *PLAN, "--reserve", str(gib + 1e-6))["fits"] is False
+    assert document(estimate_command, *plan, "--reserve", str(gib))["fits"] is True
+    assert document(estimate_command, *plan, "--reserve", str(gib + 1e-6))["fits"] is False
     routed = document(estimate_command, *MOE)
     assert routed["active_parameters"] < routed["parameters"]["total"]
+
+
+def test_the_answer_as_a_file(tmp_path: Path) -> None:
+    """What programs read may be written beside what people do; a place that cannot be written is refused first."""
+    path = tmp_path / "estimate.json"
+    text = run(estimate_command, *PLAN, "-o", str(path))[1]
+    assert text.startswith("Stage")
+    assert json.loads(path.read_text()) == document(estimate_command, *PLAN)
+    with pytest.raises(click.BadParameter, match="cannot write"):
+        run(estimate_command, *PLAN, "-o", str(tmp_path / "none" / "estimate.json"))
+
+
+def test_no_more_layers_recompute_than_there_are() -> None:
+    """A stage may have fewer layers than recompute, but not every one."""
+    wide = (*GPT, "--cluster", "selene:16", "--seq", "2048", "--global-batch", "16", "--tensor", "8", "--pipeline", "2")
+    plan = (*wide, "--stage-layers", "20,28", "--recompute", "full")
+    assert document(estimate_command, *plan, "--recompute-layers", "28") == document(estimate_command, *plan)
+    with pytest.raises(InvalidProblem, match="recompute_layers: 29 layers of a stage, and no stage has more than 28"):
+        run(estimate_command, *plan, "--recompute-layers", "29")
 
 
 def test_layers_of_each_stage() -> None:

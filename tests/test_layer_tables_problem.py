@@ -14,11 +14,13 @@ import pytest
 from seeds import seeds
 
 from nest.cli.program import run
+from nest.cluster import Cluster, Level
 from nest.costing import FRAMEWORKS, Layout, recipe_named
 from nest.errors import InvalidProblem
 from nest.files import read_plan
 from nest.files.cluster_file import read_cluster
 from nest.graph import Collective, LayerGraph
+from nest.hardware import LevelFacts
 from nest.layer_tables import (
     GivenTable,
     LayerFigures,
@@ -37,6 +39,7 @@ from nest.runs import read_self_contained
 from nest.solve import solve
 
 MIB = 2**20
+UNIT = 332_640
 ONE, TWO = Point(1, 1), Point(2, 1)
 
 
@@ -206,17 +209,17 @@ def random_table(seed: int) -> LayerTable:
     others = rng.sample([Point(t, b) for t in (1, 2, 4) for b in (1, 2) if (t, b) != ONE], rng.randint(0, 2))
     for point in (*others, ONE):  # which every cluster has room for
         for name in names:
-            times: dict[str, float] = dict.fromkeys(("forward_s", "backward_s"), 0.0)
-            times = {each: rng.randint(1, 9) / 64 for each in (["together_s"] if together else times)}
-            sizes = {"kept_bytes": rng.randint(1, 2**32), "output_bytes": rng.randint(0, 2**30)}
-            exchanged = rng.choice([None, rng.randint(1, 2**28)])
+            forward_s, backward_s = rng.randint(1, 9) / 64, rng.randint(1, 9) / 64
             own = LayerFigures(
-                parameters=rng.randint(0, 2**30),
+                forward_s=None if together else forward_s,
+                backward_s=None if together else backward_s,
+                together_s=backward_s if together else None,
+                parameters=UNIT * rng.randint(0, 20),
+                kept_bytes=UNIT * rng.randint(1, 60),
+                output_bytes=UNIT * rng.randint(0, 9),
                 input_bytes=rng.choice([None, 0]),
-                exchanged_bytes=exchanged,
-                working_bytes=rng.choice([None, 2**20]),
-                **times,  # type: ignore[arg-type]
-                **sizes,
+                working_bytes=rng.choice([None, UNIT]),
+                exchanged_bytes=rng.choice([None, UNIT * rng.randint(1, 4)]),
             )
             rows.append(TableRow(name, point, own, repeats=repeats[name]))
     return LayerTable(f"seed {seed}", tuple(rows))
@@ -227,14 +230,15 @@ def test_solver_agrees_with_trying_every_plan(seed: int) -> None:
     """The problem that a table poses has the optimum that trying every plan of it finds."""
     rng = random.Random(f"run {seed}")
     table = random_table(seed)
-    made = TableRun(
-        table,
-        read_cluster(rng.choice(["dgx-h100:4", "dgx-h100:6", "dgx-h100:8"])),
-        rng.choice([4, 6]),
-        framework=rng.choice(FRAMEWORKS),
-        choices=Choices(zero=rng.choice([frozenset({0, 1}), frozenset({0, 3}), frozenset({0, 2})])),
-    )
+    outer = rng.choice([2, 3])
+    levels = (Level(2, 4e7, 0.001), Level(outer, rng.choice([1e7, 2e6]), 0.01))
+    cluster = Cluster(2 * outer, UNIT * rng.choice([100, 400, 4000]), levels)
+    hardware = replace(read_cluster("dgx-h100:8"), cluster=cluster, facts=(LevelFacts(),) * 2)
+    zero = rng.choice([frozenset({0, 1}), frozenset({0, 3}), frozenset({0, 2})])
+    made = TableRun(table, hardware, rng.choice([4, 6]), framework=rng.choice(FRAMEWORKS), choices=Choices(zero=zero))
     problem = table_problem(made).problem
+    exact = replace(problem.training, step_s_per_byte=2.0**-30)  # a short decimal, as all else: the oracle is exact
+    problem = replace(problem, training=exact)
     result = solve(problem)
     best = oracle.best(problem, oracle.Rounding(result.time.exponent))
     assert result.objective_ticks == best.objective

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from nest.costing import Layout, Recipe, Setting
+    from nest.costing import Assumed, Framework, Layout, Recipe, Setting
     from nest.families import Architecture, Description
     from nest.families.description import Stated
     from nest.files.cluster_file import ClusterText
@@ -221,13 +222,13 @@ class AskedPlan:
         By name, as click has them.
     description
         The model's file; None where the model is a table of layers, which says nothing of a plan.
-    devices
-        Of the cluster.
+    hardware
+        The cluster.
     """
 
     options: Mapping[str, Any]
     description: Description | None
-    devices: int
+    hardware: Hardware
 
     @property
     def _stated(self) -> Mapping[str, Stated]:
@@ -245,6 +246,32 @@ class AskedPlan:
             open_ -= {"sequence_parallel"}
         return {name: value for name, value in stated.items() if name in open_}
 
+    @cached_property
+    def assumed(self) -> Assumed | None:
+        """What the software is taken to be, and why; None where it was typed, or nothing is said of the model."""
+        from nest.costing import assumed_framework
+
+        if self.options["framework"] is not None or self.description is None:
+            return None
+        return assumed_framework(
+            self.description.model,
+            self.hardware.device,
+            self._said("zero", 0),
+            self._said("context", 1),
+            stated=self.description.software,
+            system=self.hardware.software,
+        )
+
+    @property
+    def framework(self) -> Framework:
+        """What the software does: of the framework that was typed, or is assumed."""
+        from nest.costing import FRAMEWORKS, framework_named
+
+        if self.assumed is not None:
+            return self.assumed.framework
+        typed = self.options["framework"]
+        return FRAMEWORKS[0] if typed is None else framework_named(typed)
+
     def setting(self) -> Setting:
         """Return widths and sizes inside a stage.
 
@@ -255,11 +282,11 @@ class AskedPlan:
         InvalidProblem
             If it does not fit together.
         """
-        from nest.costing import Setting, framework_named
+        from nest.costing import Setting
 
         assert self.description is not None, "a table of layers has no setting"
         check_sequence(self.options["seq"], self.description.model)
-        tensor, framework = self._said("tensor", 1), framework_named(self.options["framework"])
+        tensor, framework = self._said("tensor", 1), self.framework
         return Setting(
             self._needed("seq", "sequence", self.description.model.sequence),
             self._said("microbatch", 1),
@@ -346,13 +373,14 @@ class AskedPlan:
         names = ("tensor", "context", "expert", "pipeline")
         widths = {name: self._said(name, 1) for name in names}
         one = prod(widths.values())
-        data = self._said("data", max(1, self.devices // one))
+        have = self.hardware.cluster.devices
+        data = self._said("data", max(1, have // one))
         typed = self.options["data"] is not None
-        if data * one != self.devices and not (typed and data * one < self.devices):
+        if data * one != have and not (typed and data * one < have):
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
-            found = f"{what} are {data * one} devices, and the cluster has {self.devices}"
-            found += _convention(widths["expert"], data, self.devices // one)
-            idle = " or say with --data how many replicas there are" if data * one < self.devices else ""
+            found = f"{what} are {data * one} devices, and the cluster has {have}"
+            found += _convention(widths["expert"], data, have // one)
+            idle = " or say with --data how many replicas there are" if data * one < have else ""
             raise click.UsageError(f"{found}: change a width, or the number of devices,{idle}".rstrip(","))
         return int(data)
 

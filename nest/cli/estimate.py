@@ -11,7 +11,7 @@ import click
 from nest.cli.asked import AskedPlan, asked_cluster, asked_model
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
-from nest.cli.output import print_json, screen
+from nest.cli.output import check_files, give, screen
 from nest.cli.run_options import SCHEDULES, WHOLE, cluster_options, model_options, profile_option, typed_profile
 from nest.cli.tabled import estimated_table, table_at
 
@@ -78,7 +78,11 @@ def _usual(text: str, usual: object) -> str:
 )
 @click.option("--dtype", type=click.Choice(("bf16", "fp16", "fp8", "fp32")), help=_usual("", "bf16"))
 @click.option("--recipe", metavar="NAME", help=_usual("Bytes per parameter.", "mixed"))
-@click.option("--framework", metavar="NAME", default="megatron-core", show_default=True)
+@click.option(
+    "--framework",
+    metavar="NAME",
+    help=_usual("What trains it, as megatron-core.", "what such a run was or is trained with"),
+)
 @click.option(
     "--flash/--no-flash",
     default=None,
@@ -90,8 +94,11 @@ def _usual(text: str, usual: object) -> str:
     "--technologies", metavar="NAME,...", help="Of levels with a menu: what their links are, innermost first."
 )
 @profile_option
+@click.option("-o", "--output", metavar="FILE.json", type=click.Path(path_type=Path), help="Write what --json prints.")
 @json_option
-def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: bool, **options: Any) -> int:
+def estimate_command(
+    *, model_path: Path | None, cluster_source: str, output: Path | None, as_json: bool, **options: Any
+) -> int:
     """Estimate time and memory of a plan that you already have.
 
     Widths that a model file gives are taken from it, unless they are typed. A table of layers may stand for the model.
@@ -101,21 +108,20 @@ def estimate_command(*, model_path: Path | None, cluster_source: str, as_json: b
     from nest.report.estimate import Estimated, estimate_document, estimate_text
     from nest.runs import Given, estimate
 
+    check_files(model_path or Path(), {"-o": output})
     hardware = _with_links(asked_cluster(cluster_source, options), options["technologies"])
     table = None if model_path is None else table_at(model_path)
     if table is not None:
-        return estimated_table(table, hardware, options, as_json=as_json)
+        return estimated_table(table, hardware, options, output, as_json=as_json)
     description = asked_model(model_path, options)
-    asked = AskedPlan(options, description, hardware.cluster.devices)
+    asked = AskedPlan(options, description, hardware)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
     _check(description, hardware, setting, layout)
     profile = typed_profile(options)
     priced = estimate(Given(description.model, hardware, setting, layout, recipe, profile))
-    found = Estimated(description, hardware, setting, layout, recipe, priced, asked.taken, profile)
-    if as_json:
-        print_json(estimate_document(found))
-    else:
-        click.echo(estimate_text(found, screen()))
+    why = asked.assumed.why if asked.assumed else ""
+    found = Estimated(description, hardware, setting, layout, recipe, priced, asked.taken, profile, why)
+    give(estimate_document(found), lambda: estimate_text(found, screen()), output, as_json=as_json)
     return ExitCode.OK if found.fits else ExitCode.INFEASIBLE
 
 

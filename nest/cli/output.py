@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
@@ -36,15 +36,31 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def print_json(document: object) -> None:
     """Print one JSON object on standard output."""
+    click.echo(_json_text(document))
+
+
+def give(document: object, text: Callable[[], str], output: Path | None, *, as_json: bool) -> None:
+    """Print an answer, as text or as JSON, and write the JSON into a file where one is asked for."""
+    if output is not None:
+        from nest.files.disk import write_text
+
+        write_text(output, f"{_json_text(document)}\n")
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(text())
+
+
+def _json_text(document: object) -> str:
+    """Return one JSON object as it is printed."""
     import json
 
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)  # the number of plans is exact, however long
     try:
-        text = json.dumps(document, indent=2, allow_nan=False)
+        return json.dumps(document, indent=2, allow_nan=False)
     finally:
         sys.set_int_max_str_digits(limit)
-    click.echo(text)
 
 
 def writable(output: Path, problem_path: Path, option: str = "-o") -> Path:

@@ -11,7 +11,7 @@ import click
 from nest.cli.asked import OF_NETWORKS, AskedPlan, asked_cluster, reserve_bytes
 from nest.cli.exits import ExitCode
 from nest.cli.options import refuse_others
-from nest.cli.output import print_json, screen, writable
+from nest.cli.output import give, print_json, screen, writable
 from nest.cli.run_options import PINS, typed_choices
 
 if TYPE_CHECKING:
@@ -63,15 +63,17 @@ OF_PLANS = frozenset(
     {
         *("model_path", "cluster_source", "as_json", "global_batch", "microbatch", "tensor", "pipeline", "virtual"),
         *("data", "recompute", "recompute_layers", "stage_layers", "zero", "zero_groups", "recipe", "framework"),
-        *("reserve", "technologies", "schedule"),
+        *("reserve", "technologies", "schedule", "output"),
         *OF_NETWORKS,
     }
 )
 """Options of an estimate that say something of a plan of measured layers."""
 
 
-def estimated_table(table: LayerTable, hardware: Hardware, options: Mapping[str, Any], *, as_json: bool) -> ExitCode:
-    """Print an estimate of a plan of measured layers.
+def estimated_table(
+    table: LayerTable, hardware: Hardware, options: Mapping[str, Any], output: Path | None, *, as_json: bool
+) -> ExitCode:
+    """Print an estimate of a plan of measured layers, and write it where ``output`` says.
 
     Raises
     ------
@@ -80,28 +82,25 @@ def estimated_table(table: LayerTable, hardware: Hardware, options: Mapping[str,
     InvalidProblem
         If nobody measured the widths of the plan, or it does not fit the devices.
     """
-    from nest.costing import framework_named, recipe_named
+    from nest.costing import recipe_named
     from nest.layer_tables import GivenTable, Point, TableRun, table_estimate
     from nest.report.table_estimate import table_estimate_document, table_estimate_text
 
     refuse_others(OF_PLANS, "a table of layers")
-    asked = AskedPlan(options, None, hardware.cluster.devices)
+    asked = AskedPlan(options, None, hardware)
     layout, recipe = asked.layout(), options["recipe"]
     run = TableRun(
         table,
         hardware,
         layout.global_batch,
         recipe_named(recipe) if recipe else None,
-        framework_named(options["framework"]),
+        asked.framework,
         layout.reserve,
     )
     given = GivenTable(run, Point(options["tensor"] or 1, options["microbatch"] or 1), layout)
     estimate = table_estimate(given)
     document = table_estimate_document(given, estimate)
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(table_estimate_text(given, estimate, screen()))
+    give(document, lambda: table_estimate_text(given, estimate, screen()), output, as_json=as_json)
     return ExitCode.OK if document["fits"] else ExitCode.INFEASIBLE
 
 

@@ -4,6 +4,7 @@ Nothing here chooses a plan, or prices one. `layer_costs` prices every block of 
 poses problems of them, whose plans the judge prices. Constants are in `efficiency`, and nowhere else.
 """
 
+from nest.costing.assumed import Assumed, assumed_framework
 from nest.costing.efficiency import Efficiency, efficiency_of
 from nest.costing.flops import model_flops
 from nest.costing.framework import RECOMPUTE, Framework, Recompute
@@ -19,6 +20,7 @@ __all__ = [
     "FRAMEWORKS",
     "RECIPES",
     "RECOMPUTE",
+    "Assumed",
     "Buckets",
     "Collective",
     "Efficiency",
@@ -32,6 +34,7 @@ __all__ = [
     "Recipe",
     "Recompute",
     "Setting",
+    "assumed_framework",
     "efficiency_of",
     "framework_named",
     "layer_costs",

@@ -23,8 +23,11 @@ MEGATRON_CORE = Framework(
 )
 """Megatron-Core with Transformer Engine, flash attention and the fused loss, as of 2024 to 2026."""
 
-MEGATRON_2022 = Framework("megatron-2022", fused_attention=False)
-"""Megatron-LM of arXiv 2205.05198: products of weight gradients accumulate, and hide the sums of tensor parallel."""
+MEGATRON_2022 = Framework("megatron-2022", fused_attention=False, hides_gradients=False)
+"""Megatron-LM of arXiv 2205.05198: products of weight gradients accumulate, and hide the sums of tensor parallel.
+
+Gradients are summed over the replicas when the last backward pass is over: `--overlap-grad-reduce` came in 2023.
+"""
 
 MEGATRON_2021 = Framework(
     "megatron-2021",

@@ -28,11 +28,14 @@ class Description:
         ``sequence``, ``target_sequence`` (of a decoder beside an encoder), ``zero``, ``padding``,
         ``recompute_layers``; ``stage_layers``, one for each stage, or each chunk in the order of the pipeline. Truth
         values: ``sequence_parallel``, ``flash``. Names: ``recompute``, ``dtype``, ``recipe``, ``context_kind``.
+    software
+        Framework whose file it is, by its name in `nest.costing`; empty where files of that format are of none.
     """
 
     kind: str
     model: Architecture
     settings: Mapping[str, Stated] = field(default_factory=dict)
+    software: str = ""
 
 
 def number(settings: Mapping[str, Stated], name: str, usual: int = 1) -> int:

@@ -108,7 +108,7 @@ def _switched(system: System, devices: int) -> Hardware:
     device = device_named(system.device)
     levels, facts, partial = stack(system.tiers, devices)
     cluster = Cluster(devices, device.hbm_bytes, levels, f"{system.name}:{devices}", partial)
-    return Hardware(device, linked(cluster, device, facts), facts, notes=(system.what,))
+    return Hardware(device, linked(cluster, device, facts), facts, notes=(system.what,), software=system.software)
 
 
 def _pod(pod: Pod, size: str) -> Hardware:

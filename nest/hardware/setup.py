@@ -72,6 +72,8 @@ class Hardware:
         What every pair of places costs, where the network was a graph or a table of pairs.
     others
         What the devices are of each further class of the cluster, in its order.
+    software
+        As of a `System`.
 
     Raises
     ------
@@ -86,6 +88,7 @@ class Hardware:
     notes: tuple[str, ...] = ()
     pairs: Pairs | None = field(default=None, compare=False, repr=False)
     others: tuple[Device, ...] = ()
+    software: str = ""
 
     def __post_init__(self) -> None:
         if len(self.others) != len(self.cluster.classes):

@@ -45,12 +45,16 @@ class System:
         Innermost first; the last holds all devices there may be.
     what
         The system in a few words, with the source of its network.
+    software
+        Framework of the runs of GPTs that were measured on it, by its name in `nest.costing`; empty where that is usual
+        for its devices, or there are none.
     """
 
     name: str
     device: str
     tiers: tuple[Tier, ...]
     what: str
+    software: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ SYSTEMS = (
         "a100-80gb",
         (_node("nvswitch", 12, 25e9), Tier("fabric", 0, EDR / 2, NETWORK_S, link="omni-path")),
         "Jean Zay: nodes of 8 A100 with 4 x Omni-Path 100 (BigScience, training of BLOOM)",
+        "megatron-deepspeed",
     ),
     System(
         "dgx-h100",

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nest.costing import LayerProfile, Layout, Measurement, Recipe, Setting
+from nest.costing import FRAMEWORKS, LayerProfile, Layout, Measurement, Recipe, Setting
 from nest.families import Description
 from nest.families.description import Stated, spelt
 from nest.hardware import Hardware
@@ -39,6 +39,8 @@ class Estimated:
         What the model's file decided of the plan.
     profile
         Measured times that it was made with, None without.
+    assumed
+        Why the framework was taken; empty where the user named it.
     """
 
     description: Description
@@ -49,6 +51,7 @@ class Estimated:
     estimate: Estimate
     taken: Mapping[str, Stated] = field(default_factory=dict)
     profile: LayerProfile | None = None
+    assumed: str = ""
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
@@ -107,7 +110,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
     estimate, memory = found.estimate, found.hardware.cluster.hbm_bytes
     return {
         "schema": SCHEMA,
-        "model": found.description.model.name,
+        "model": found.description.model.name or found.description.model.family,
         "parameters": parameter_facts(found.description.model),
         "active_parameters": found.description.model.active_parameters,
         "from_file": dict(found.taken),
@@ -118,6 +121,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "global_batch": found.layout.global_batch,
         "dtype": found.setting.dtype,
         "framework": found.setting.framework.name,
+        "framework_why": f"assumed: {found.assumed}" if found.assumed else "named by the user",
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
         "schedule": found.layout.passes,
@@ -175,6 +179,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
+    summary.add("", _why(found))
     summary.extend("Noted", found.notes)
     return render(screen, stage_table(estimate), summary.table)
 
@@ -190,6 +195,13 @@ def spread(recipe: Recipe, layout: Layout) -> str:
     """Return the bytes of a parameter, and over what they are spread, in words."""
     apart = f" in {counted(layout.zero_groups, 'group')} of replicas" if layout.zero_groups > 1 else ""
     return f"{recipe.name}: {recipe.total:g} bytes per parameter, ZeRO-{layout.zero}{apart}"
+
+
+def _why(found: Estimated) -> str:
+    """Return why the framework was assumed, and how to have another; nothing where it was named."""
+    today = FRAMEWORKS[0].name
+    other = f"; --framework {today} for that of today" if found.setting.framework.name != today else ""
+    return f"assumed: {found.assumed}{other}" if found.assumed else ""
 
 
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")

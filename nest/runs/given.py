@@ -140,13 +140,22 @@ def laid_out(problem: Problem, variant: Variant, layout: Layout, parts: Sequence
         Replicas, stages, ZeRO type and recomputation.
     parts
         Where the parts of the pipeline begin and end: its stages, or the first chunks of all, then the second.
+
+    Raises
+    ------
+    InvalidProblem
+        If more layers of a stage are to be computed again than any has that can.
     """
     layers, line = problem.graphs[variant].layers, _line(problem.cluster, variant.width, layout.first_class)
     ranks = problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
     sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
+    held = [
+        tuple(layer for first, end in parts[at :: layout.stages] for layer in layers[first:end])
+        for at in range(layout.stages)
+    ]
+    _check_again(layout, held)
     stages = []
-    for at in range(layout.stages):
-        own = tuple(layer for first, end in parts[at :: layout.stages] for layer in layers[first:end])
+    for at, own in enumerate(held):
         kind, count = _again(layout, at, own)
         start = int(line.devices(np.array(at * variant.width * layout.data, dtype=np.int64)))
         ids = tuple(layer.id for layer in own)
@@ -178,9 +187,22 @@ def require_devices(devices: int, hardware: Hardware) -> None:
         raise InvalidProblem("devices", what, "give a larger cluster, or fewer replicas, stages or widths")
 
 
+def _check_again(layout: Layout, held: Sequence[tuple[Layer, ...]]) -> None:
+    """Refuse to compute more layers of a stage again than any stage has that can."""
+    asked, most = max(layout.recomputed, default=0), max(_able(layout, layers) for layers in held)
+    if asked > most:
+        what = f"{asked} layers of a stage, and no stage has more than {most} that can"
+        raise InvalidProblem("recompute_layers", what, f"give at most {most}, or leave it out for all")
+
+
+def _able(layout: Layout, layers: tuple[Layer, ...]) -> int:
+    """Return how many layers can compute again what is asked."""
+    return sum(layer.again(layout.recompute) is not None for layer in layers)
+
+
 def _again(layout: Layout, at: int, layers: tuple[Layer, ...]) -> tuple[Recompute, int | None]:
     """Return what a stage recomputes, and how many layers do; None for all that can."""
     kind, counts = layout.recompute, layout.recomputed
-    able = sum(layer.again(kind) is not None for layer in layers)
+    able = _able(layout, layers)
     count = min(counts[at], able) if counts else able
     return ("none", None) if not count else (kind, None if count == able else count)

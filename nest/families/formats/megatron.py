@@ -13,7 +13,7 @@ from nest.families.decoder import Decoder
 from nest.families.description import Description, Stated, number
 from nest.families.feeds import Experts, Mlp
 from nest.families.formats.megatron_flags import flags_of_table, flags_of_text, is_given, whole_list
-from nest.families.formats.megatron_settings import settings_of
+from nest.families.formats.megatron_settings import settings_of, software_of
 from nest.families.huggingface.deepseek import with_prediction
 from nest.families.keys import MOST_LAYERS, Keys
 from nest.families.layers import Layer, Sublayer
@@ -61,7 +61,7 @@ def described(kind: str, flags: Mapping[str, object], vocabulary: int | None) ->
     settings = settings_of(keys)
     model = megatron_decoder(keys, vocabulary, number(settings, "tensor")).architecture("", "megatron")
     model = model.with_notes(*keys.notes, *odd_settings(keys, model, settings))
-    return Description(kind, model, settings)
+    return Description(kind, model, settings, software_of(keys))
 
 
 def _of_decoder(flags: Mapping[str, object]) -> dict[str, object]:

@@ -29,6 +29,17 @@ STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params":
 """What is spread, by ``--data-parallel-sharding-strategy``."""
 
 
+DEEPSPEED = ("--deepspeed", "--deepspeed_config", "--deepspeed-config", "--zero-stage")
+"""Flags that Megatron-DeepSpeed alone has."""
+
+
+def software_of(keys: Keys) -> str:
+    """Return the framework whose arguments these are, by its name in `nest.costing`."""
+    if not any(is_given(keys, flag) for flag in DEEPSPEED):
+        return "megatron-core"
+    return "megatron-deepspeed-bf16" if is_given(keys, "--bf16") else "megatron-deepspeed"
+
+
 def settings_of(keys: Keys) -> dict[str, Stated]:
     """Return what the flags say, under the names of our options.
 

@@ -26,6 +26,9 @@ SETTINGS = {
     "global_batch": "global_batch_size",
 }
 
+SOFTWARE = "megatron-core"
+"""What NeMo trains with, by its name in `nest.costing`."""
+
 ZERO = {"mcore_distributed_optim": 1, "distributed_fused_adam": 2}
 """What optimizers spread over the replicas; Apex's second one is the algorithm of ZeRO-2."""
 
@@ -67,7 +70,8 @@ def read_nemo(table: Mapping[str, object], vocabulary: int | None) -> Descriptio
     flags = Keys(_flags(model), reader="NeMo", notes=top.notes)
     decoder = megatron_decoder(flags, vocabulary, number(settings, "tensor"))
     notes = _odd(settings, len(decoder.layers))
-    return Description("NeMo settings", decoder.architecture("", "megatron").with_notes(*top.notes, *notes), settings)
+    built = decoder.architecture("", "megatron").with_notes(*top.notes, *notes)
+    return Description("NeMo settings", built, settings, SOFTWARE)
 
 
 def _settings(top: Keys, model: Keys) -> dict[str, Stated]:
@@ -174,7 +178,7 @@ def _t5(model: Keys, settings: Mapping[str, Stated], vocabulary: int | None) -> 
         (Head(rows, width, tied=True, bias=True, norm=norm).block(),),
     )
     built = encoder_decoder("", "megatron_t5", first, second, sequence=number(settings, "sequence", 0))
-    return Description("NeMo settings", built.with_notes(*model.notes), settings)
+    return Description("NeMo settings", built.with_notes(*model.notes), settings, SOFTWARE)
 
 
 def _layers(side: Keys, width: int, *, causal: bool) -> tuple[Layer, ...]:

@@ -38,7 +38,8 @@ def read_neox(table: Mapping[str, object], vocabulary: int | None) -> Descriptio
     keys = Keys({name.replace("-", "_"): value for name, value in table.items()}, reader=READER)
     numbers = {name: value for name, key in SETTINGS.items() if (value := keys.whole(key)) is not None}
     model = _decoder(keys, vocabulary, numbers.get("tensor", 1)).architecture("", "gpt_neox")
-    return Description("GPT-NeoX settings", model.with_notes(*keys.notes), numbers | _training(keys))
+    model = model.with_notes(*keys.notes)
+    return Description("GPT-NeoX settings", model, numbers | _training(keys), "megatron-deepspeed")
 
 
 def _training(keys: Keys) -> dict[str, Stated]:

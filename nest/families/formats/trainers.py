@@ -31,7 +31,8 @@ def read_foundry(table: Mapping[str, object]) -> Description:
         decoder = replace(decoder, positions=decoder.sequence)
     settings = {"global_batch": keys.whole("global_train_batch_size"), "sequence": keys.whole("max_seq_len")}
     found = {name: value for name, value in settings.items() if value is not None}
-    return Description("llm-foundry settings", decoder.architecture("", "mpt").with_notes(*model.notes), found)
+    made = decoder.architecture("", "mpt").with_notes(*model.notes)
+    return Description("llm-foundry settings", made, found, "fsdp")
 
 
 def read_olmo(table: Mapping[str, object]) -> Description:
@@ -56,7 +57,8 @@ def read_olmo(table: Mapping[str, object]) -> Description:
     )
     batch = keys.whole("global_train_batch_size")
     settings = {} if batch is None else {"global_batch": batch}
-    return Description("OLMo settings", decoder.architecture("", "olmo").with_notes(*keys.notes), settings)
+    made = decoder.architecture("", "olmo").with_notes(*keys.notes)
+    return Description("OLMo settings", made, settings, "fsdp")
 
 
 def _olmo_attention(model: Keys, width: int) -> Attention:
