@@ -38,7 +38,7 @@ WIDE = Size(layers=6, devices=40, levels=4, variants=2, batch=40)
 KINDS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring")
 
 
-@pytest.mark.parametrize("seed", seeds(40, 60))
+@pytest.mark.parametrize("seed", seeds(20, 60))
 def test_bounds_are_below_the_optimum(seed: int) -> None:
     """No bound of an outer choice exceeds the best plan of this choice, found without anything to beat."""
     problem = random_problem(seed, WIDE)
@@ -279,7 +279,7 @@ def test_reasons() -> None:
     assert "needs at least" in reason(training=Training(4, overhead_bytes=1000))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(20, 40))
 def test_explanations_hold(seed: int) -> None:
     """Where there is no plan, each change that is said to help does."""
     problem = random_problem(seed, SMALL)

@@ -129,7 +129,7 @@ def test_text_has_a_row_for_each_kind_of_stage() -> None:
     wide = (*GPT, "--cluster", "selene:64", "--seq", "2048", "--global-batch", "64", "--tensor", "8", "--pipeline", "4")
     code, text = run(estimate_command, *wide)
     assert code == ExitCode.OK
-    for part in ("4 stages, 2 replicas with 32 microbatches of 1", "TFLOP/s a device", "fits with a reserve of up to"):
+    for part in ("4 stages, 2 replicas with 32 microbatches of 1", "TFLOP/s a device", "fits, with "):
         assert part in " ".join(text.split())
 
 

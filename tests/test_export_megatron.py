@@ -114,7 +114,7 @@ def test_some_layers_recompute(tmp_path: Path) -> None:
     assert result.exception is None
     found = json.loads(result.output)
     assert (found["from_file"]["recompute"], found["from_file"]["recompute_layers"]) == ("full", 3)
-    layout = Layout(run.global_batch, 16, 4, zero=1, recompute="full", recomputed=(3,) * 4, reserve=run.reserve_bytes)
+    layout = Layout(run.global_batch, 16, 4, zero=1, recompute="full", recomputed=(3,) * 4, reserve=run.reserved_bytes)
     assert Given(run.model, run.hardware, run.setting(Variant(1)), layout, run.recipe).plan == made
     fewer = replace(made.stages[1], recomputed=2)
     with pytest.raises(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,15 @@ TORCH_PACKAGES = {"capture", "execute", "profile"}
 
 RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_contributing_lists_every_module() -> None:
+    """The table of levels names each module once, none before one that it may import."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| ([^|]+) \|", text, flags=re.MULTILINE)
+    levels = [[RANKS[name] for name in re.findall(r"`(\w+)`", row)] for row in rows]
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted({*RANKS} - {"__main__"})
+    assert all(max(lower) < min(higher) for lower, higher in pairwise(levels))
 
 
 def owner(file: Path) -> str:

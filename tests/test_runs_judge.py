@@ -37,7 +37,9 @@ def check(
     found = (recipe_named(recipe), framework_named(framework))
     name: ScheduleName = "interleaved" if layout.virtual > 1 else "1f1b"
     choices = Choices(sequence=variant.sequence, schedules=frozenset({name}), **one)  # type: ignore[arg-type]
-    run = Run(model(family), cluster_named(cluster), SEQUENCE, layout.global_batch, *found, choices=choices)
+    run = Run(
+        model(family), cluster_named(cluster), SEQUENCE, layout.global_batch, *found, choices=choices, reserve_bytes=0
+    )
     problem, given = problem_of(run).problem, Given(run.model, run.hardware, run.setting(variant), layout, run.recipe)
     judged, estimated = evaluate(problem, given.plan), estimate(given)
     assert judged.objective_ticks is not None

@@ -145,7 +145,7 @@ def simulated(problem: Problem, plans: Iterable[Plan]) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("seed", seeds(40, 60))
+@pytest.mark.parametrize("seed", seeds(12, 60))
 def test_best_of_all_plans(seed: int) -> None:
     """By order of the bound as by trying all plans; and never worse than the best plan by `sum`."""
     problem = random_default.random_problem(

@@ -78,7 +78,7 @@ def check(problem: Problem) -> str:
     return result.plan.schedule
 
 
-@pytest.mark.parametrize("seed", seeds(60, 300))
+@pytest.mark.parametrize("seed", seeds(30, 300))
 def test_best(seed: int) -> None:
     """Every interleaved plan of a few layers on a few devices."""
     check(played_problem(seed))
@@ -233,7 +233,7 @@ def sharding_problem(seed: int) -> Problem:
     )
 
 
-@pytest.mark.parametrize("seed", seeds(40, 300))
+@pytest.mark.parametrize("seed", seeds(20, 300))
 def test_several_ways(seed: int) -> None:
     """Stages that may shard in several ways."""
     check(sharding_problem(seed))

@@ -5,24 +5,21 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from fractions import Fraction
-from functools import cache
 from itertools import pairwise, permutations
 from statistics import correlation
 from typing import Any
 
 import highspy
 import pytest
+from validated import compared
 
 from nest.validation import (
     Comparison,
-    Table,
     Twins,
-    compare,
     contradicted_memory,
     contradicted_times,
     contradictions,
     ranking,
-    table_named,
     twins,
 )
 from nest.validation.memory_bounds import CERTAIN, LOW, POSSIBLE, bound
@@ -32,12 +29,9 @@ ROWS_48 = "13824 x 84, 96 heads, t 8, S 6, d 8, b 2"
 OUT_OF_MEMORY = "14336 x 82, 128 heads, t 4, S 12, d 8, b 2"
 
 
-@cache
 def bloom() -> tuple[Comparison, ...]:
     """Return all rows of BLOOM's search."""
-    table = table_named("bloom")
-    assert isinstance(table, Table)
-    return tuple(compare(case) for case in table.cases())
+    return compared("bloom")
 
 
 def tried(measured: list[float], chains: list[list[list[int]]]) -> float:

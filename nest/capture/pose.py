@@ -15,6 +15,7 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
 from nest.problem import Choices, Problem, Variant
 from nest.runs.pose import preset_of
+from nest.runs.reserve import Reserve
 from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
@@ -39,7 +40,7 @@ class Wanted:
     recipe, framework
         Bytes of a parameter; what runs the kernels, and when gradients are summed.
     reserve_bytes
-        What framework and communication take of every device.
+        What framework and communication take of every device; None: `nest.runs.reserve.default_reserve_bytes`.
     choices
         What a plan may choose.
     profile
@@ -50,9 +51,19 @@ class Wanted:
     global_batch: int
     recipe: Recipe
     framework: Framework = EAGER
-    reserve_bytes: int = 0
+    reserve_bytes: int | None = None
     choices: Choices = field(default_factory=Choices)
     profile: LayerProfile | None = None
+
+    @property
+    def reserve(self) -> Reserve:
+        """What framework and communication take of every device: what was given, else the default."""
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
 
     @property
     def cut_experts(self) -> bool:
@@ -145,7 +156,7 @@ class _Poser:
         return [2**power for power in range(most.bit_length())]
 
     def _fits(self, graph: LayerGraph) -> bool:
-        room = self.wanted.hardware.cluster.hbm_bytes - self.wanted.reserve_bytes
+        room = self.wanted.hardware.cluster.hbm_bytes - self.wanted.reserved_bytes
         for layer in graph.layers:
             ways: list[Layer | Recomputed] = [layer, *layer.recomputed]
             if min(each.activation_bytes + each.working_bytes for each in ways) > room:

@@ -86,15 +86,17 @@ def check_sequence(typed: int | None, model: Architecture) -> None:
         raise click.UsageError(f"--seq {typed}: the model has sequences of {own[-1]} tokens; leave it out")
 
 
-def reserve_bytes(options: Mapping[str, Any]) -> int:
-    """Return the bytes of ``--reserve``; 0 where it is not typed.
+def reserve_bytes(options: Mapping[str, Any]) -> int | None:
+    """Return the bytes of ``--reserve``; None where it is not typed.
 
     Raises
     ------
     click.UsageError
         If it is no finite number.
     """
-    asked = options["reserve"] or 0
+    asked: float | None = options["reserve"]
+    if asked is None:
+        return None
     if not isfinite(asked):
         raise click.UsageError(f"--reserve {asked}: give a number of GiB from 0")
     return int(asked * 2**30)
@@ -340,7 +342,7 @@ class AskedPlan:
             layers=self._split(),
             recompute=kind,
             recomputed=() if again is None else (again,) * stages,
-            reserve=reserve_bytes(self.options),
+            reserve=reserve_bytes(self.options) or 0,
             schedule=self.options["schedule"],
             first_class=_device_name(self.options["first_class"] or ""),
         )

@@ -14,6 +14,7 @@ from nest.cli.run_options import PINS
 
 if TYPE_CHECKING:
     from nest.problem import Problem
+    from nest.runs import Tried
 
 TAKEN = {"model_path", "cluster_source", "global_batch", "recipe", "framework", "reserve", "profile_path"} | {
     *PINS,
@@ -22,8 +23,8 @@ TAKEN = {"model_path", "cluster_source", "global_batch", "recipe", "framework", 
 """Options of a run that say something of a captured module; all else was settled when it was captured."""
 
 
-def typed_captured(options: Mapping[str, Any]) -> Problem | None:
-    """Return the problem of a captured module that was typed as the model, None where it is none.
+def typed_captured(options: Mapping[str, Any]) -> tuple[Problem, Tried] | None:
+    """Return the problem of a captured module that was typed as the model, and how it is tried; None where it is none.
 
     Raises
     ------
@@ -36,6 +37,7 @@ def typed_captured(options: Mapping[str, Any]) -> Problem | None:
     from nest.cli.asked import asked_cluster, reserve_bytes
     from nest.cli.run_options import typed_choices, typed_profile
     from nest.costing import framework_named, recipe_named
+    from nest.runs import Tried
 
     path: Path | None = options["model_path"]
     if path is None or not is_captured(path):
@@ -52,7 +54,7 @@ def typed_captured(options: Mapping[str, Any]) -> Problem | None:
         profile=typed_profile(options),
         **more,
     )
-    return captured_problem(captured, wanted)
+    return captured_problem(captured, wanted), Tried(reserve=wanted.reserve)
 
 
 def _check(path: Path, options: Mapping[str, Any]) -> None:

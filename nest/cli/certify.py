@@ -11,7 +11,7 @@ import click
 from nest.cli.exits import finding_code
 from nest.cli.frameworks import ANY, certified_for_option, target_of
 from nest.cli.options import json_option, plan_options, plan_output_option, time_limit_option
-from nest.cli.output import print_json, print_left_out, screen, writable
+from nest.cli.output import print_json, print_tried, screen, writable
 from nest.cli.reading import asked_from, plan_from, solved
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def certify_command(
         click.echo(certificate_text(problem, certificate, screen(), certified.tried))
         if certified.target is not None:
             click.echo(f"{'Among':<11}plans that {certified.target} can run; --for any asks about all")
-        print_left_out(certified.tried)
+        print_tried(certified.tried)
     return finding_code(certificate)
 
 

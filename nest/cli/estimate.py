@@ -89,7 +89,7 @@ def _usual(text: str, usual: object) -> str:
     help="Fused attention.  [default: where --framework has it]",
 )
 @click.option("--padding", metavar="N", type=click.IntRange(min=0), help=_usual("Of the vocabulary.", 128))
-@click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), default=0.0, help="Of framework and network.")
+@click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), help="Of framework and network.  [default: 0]")
 @click.option(
     "--technologies", metavar="NAME,...", help="Of levels with a menu: what their links are, innermost first."
 )

@@ -17,7 +17,7 @@ from nest.cli.output import (
     is_terminal,
     picture_kind,
     print_json,
-    print_left_out,
+    print_tried,
     screen,
     writable_directory,
 )
@@ -109,7 +109,7 @@ def _against_price(asked: tuple[Problem, Tried], time_limit_s: float | None, *, 
         from nest.report.objectives import price_frontier_text
 
         click.echo(price_frontier_text(front, screen(), explanation, tried=tried))
-        print_left_out(tried)
+        print_tried(tried)
     if front.points:
         return ExitCode.OK
     return ExitCode.INFEASIBLE if front.complete else ExitCode.LIMIT
@@ -139,7 +139,7 @@ def _print(front: Frontier, tried: Tried, time_limit_s: float | None, *, certify
         from nest.report.objectives import frontier_text
 
         click.echo(frontier_text(front, screen(), proofs, explanation, tried=tried))
-        print_left_out(tried)
+        print_tried(tried)
 
 
 def _write(front: Frontier, table: Path | None, picture: Path | None, kind: PictureKind | None) -> None:

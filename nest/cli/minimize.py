@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from nest.cli.options import positive
-from nest.cli.output import print_json, print_left_out, screen
+from nest.cli.output import print_json, print_tried, screen
 from nest.cli.reading import searching
 
 if TYPE_CHECKING:
@@ -105,4 +105,4 @@ def print_least(answer: Least, tried: Tried, time_limit_s: float | None, *, cert
         from nest.report.objectives import least_text
 
         click.echo(least_text(answer, screen(), proofs, explanation, tried=tried))
-        print_left_out(tried)
+        print_tried(tried)

@@ -117,7 +117,11 @@ def writable_directory(directory: Path, option: str = "-o") -> Path:
     return directory
 
 
-def print_left_out(tried: Tried) -> None:
-    """Print what was not tried, below an answer."""
+def print_tried(tried: Tried) -> None:
+    """Print what was kept in reserve and what was not tried, below an answer."""
+    from nest.report.format import size
+
+    if tried.reserve is not None and tried.reserve.size_bytes:
+        click.echo(f"{'Reserve':<11}{size(tried.reserve.size_bytes)} of each device{tried.reserve.aside}")
     for at, each in enumerate(tried.left_out or ()):
         click.echo(f"{'' if at else 'Not tried':<11}{each}")

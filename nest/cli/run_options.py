@@ -96,7 +96,9 @@ def cluster_options(*, required: bool) -> Callable[[Any], Any]:
 def software_options(command: Any) -> Any:
     """Add what the software does and holds, the same for every plan."""
     for option in (
-        click.option("--reserve", metavar="GIB", type=click.FloatRange(min=0), help="Of framework and network."),
+        click.option(
+            "--reserve", metavar="GIB", type=click.FloatRange(min=0), help="Kept free of each device.  [default: 5 %]"
+        ),
         click.option("--padding", metavar="N", type=click.IntRange(min=0), help="Of the vocabulary.  [default: 128]"),
         click.option(
             "--flash/--no-flash",

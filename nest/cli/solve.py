@@ -15,7 +15,7 @@ from nest.cli.exits import ExitCode, result_code
 from nest.cli.frameworks import for_option, require_alone, search_for, solved_for
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
-from nest.cli.output import check_files, print_json, print_left_out, screen
+from nest.cli.output import check_files, print_json, print_tried, screen
 from nest.cli.reading import solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
@@ -161,7 +161,8 @@ def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, .
 
     captured = typed_captured(options) if problem_path is None else None
     if captured is not None:
-        return _Asked(changed(captured, preset, settings, captured.name), EVERY_PLAN)
+        found, tried = captured
+        return _Asked(changed(found, preset, settings, found.name), tried)
     table = typed_table(options, preset, settings) if problem_path is None else None
     if table is not None:
         problem = changed(table.problem, preset, settings, table.problem.name)
@@ -204,7 +205,7 @@ def _print(asked: _Asked, result: Result, certificate: Certificate | None, wante
             click.echo(f"{'Source':<11}{asked.source}")
         for at, note in enumerate(asked.notes):
             click.echo(f"{'' if at else 'Noted':<11}{note}")
-        print_left_out(tried)
+        print_tried(tried)
     return result_code(result)
 
 

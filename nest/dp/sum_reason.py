@@ -13,7 +13,7 @@ from nest.dp.watch import Watch
 from nest.problem import Problem, Variant
 from nest.tables import GroupedTables, InsideTables, Tables
 from nest.tables.alone import alone
-from nest.units import bytes_of
+from nest.units import bytes_of, quanta
 
 
 def why_no_sum(tables: Tables) -> str | None:
@@ -107,13 +107,21 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
         return f"{name}: every stage has to shard, and no degree is allowed that its replicas make", float("inf")
     needs = np.minimum.reduce([alone(tables, option) for option in options])
     worst = int(np.argmax(needs))
-    have = _bytes(tables, max(capacity, 0))
+    have, beside = _bytes(tables, max(capacity, 0)), _beside_reserve(tables)
     if needs[worst] <= capacity:
-        asked = f"each layer fits a device of {have} alone, but not with the microbatches in flight or the choices made"
-        return f"{name}: no cut of the layers fits the memory: {asked}", 1.0
+        alone_fits = f"each layer fits a device of {have}{beside} alone"
+        text = f"{name}: no cut of the layers fits the memory: {alone_fits}"
+        return f"{text}, but not with the microbatches in flight or the choices made", 1.0
     layer, needed = tables.graph.layers[worst].id, _bytes(tables, int(needs[worst]))
-    text = f"the stage that holds layer {layer!r} needs at least {needed} on each device, {have} are free on one"
+    needing = f"the stage that holds layer {layer!r} needs at least {needed} on each device"
+    text = f"{needing}, {have} are free on one{beside}"
     return f"{name}: {text}", int(needs[worst]) / max(capacity, 1)
+
+
+def _beside_reserve(tables: GroupedTables) -> str:
+    """Say what is kept in reserve, which is not free."""
+    reserve = quanta(tables.problem.training.overhead_bytes, tables.scale.quanta_per_byte)
+    return f" beside the reserve of {_bytes(tables, reserve)}" if reserve else ""
 
 
 def _bytes(tables: GroupedTables, count: int) -> str:

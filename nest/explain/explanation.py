@@ -43,7 +43,7 @@ class Relaxation:
     Attributes
     ----------
     kind
-        ``"memory"``, ``"devices"``, ``"zero"``, ``"recompute"`` or ``"constraint"``.
+        ``"reserve"``, ``"memory"``, ``"devices"``, ``"zero"``, ``"recompute"`` or ``"constraint"``.
     text
         What to change, for people.
     problem
@@ -187,18 +187,38 @@ def _relaxations(problem: Problem, questions: Questions) -> Iterator[Relaxation]
         without = part.without(problem)
         if questions.has_plan(without):
             single.append(Relaxation("constraint", part.change or f"drop {part.text}", without))
-    yield from _more_memory(problem, questions)
+    more_memory = _more_memory(problem, questions)
+    yield from _less_reserve(problem, more_memory, questions)
+    if more_memory is not None:
+        yield more_memory
     yield from _more_devices(problem, questions)
     yield from single
 
 
-def _more_memory(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
+def _more_memory(problem: Problem, questions: Questions) -> Relaxation | None:
     size = _least_of(problem, _with_memory, (int(problem.cluster.hbm_bytes), MOST_BYTES), questions, 1 / 2)
-    if size is not None:
-        enough = -(-size * 100 // 2**30) / 100  # rounded up, since people type what they read
-        text = f"give each device {size:,} bytes of memory ({enough:.2f} GiB)"
-        settled = text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}"
-        yield Relaxation("memory", settled, _with_memory(problem, size))
+    if size is None:
+        return None
+    enough = -(-size * 100 // 2**30) / 100  # rounded up, since people type what they read
+    text = f"give each device {size:,} bytes of memory ({enough:.2f} GiB)"
+    settled = text if size < MOST_BYTES else f"give each device more memory; {UNSETTLED}"
+    return Relaxation("memory", settled, _with_memory(problem, size))
+
+
+def _less_reserve(problem: Problem, more_memory: Relaxation | None, questions: Questions) -> Iterator[Relaxation]:
+    """Keep less in reserve, where that suffices: the most with which there is a plan."""
+    reserve = int(problem.training.overhead_bytes)
+    if problem.constraints or problem.cluster.classes:
+        freed = _least_of(problem, _with_freed, (0, reserve), questions, 1 / 4)
+    else:  # what a device lacks is what its reserve has to give
+        freed = _lacking(problem, more_memory)
+        if freed is not None and (freed > reserve or not questions.has_plan(_with_freed(problem, freed))):
+            freed = None
+    if freed is not None:
+        kept = reserve - freed
+        amount = f"at most {kept:,} bytes of each device in reserve ({kept * 100 // 2**30 / 100:.2f} GiB)"
+        text = f"keep {amount if kept else 'nothing of a device in reserve'}"
+        yield Relaxation("reserve", text, _with_freed(problem, freed))
 
 
 def _more_devices(problem: Problem, questions: Questions) -> Iterator[Relaxation]:
@@ -296,6 +316,17 @@ def _recomputation(problem: Problem, questions: Questions) -> Iterator[Relaxatio
         recomputing = problem.with_choices(recompute="full")
         if questions.has_plan(recomputing):
             yield Relaxation("recompute", "recompute activations (recompute=full)", recomputing)
+
+
+def _lacking(problem: Problem, more_memory: Relaxation | None) -> int | None:
+    """Return by how much the memory of a device is too small; None where no memory helps."""
+    return None if more_memory is None else int(more_memory.problem.cluster.hbm_bytes - problem.cluster.hbm_bytes)
+
+
+def _with_freed(problem: Problem, size: int) -> Problem:
+    """Return the problem with a reserve that is so many bytes smaller."""
+    kept = problem.training.overhead_bytes - size
+    return replace(problem, training=replace(problem.training, overhead_bytes=kept))
 
 
 def _with_memory(problem: Problem, size: Number) -> Problem:

@@ -14,7 +14,7 @@ from nest.hardware import Hardware
 from nest.layer_tables.table import LayerTable, Point, TableRow
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Training, Variant
-from nest.runs import LeftOut, Tried
+from nest.runs import LeftOut, Reserve, Tried
 from nest.runs.pose import preset_of
 from nest.runs.training import training_of
 
@@ -36,7 +36,7 @@ class TableRun:
     framework
         When gradients are summed, and how stages send.
     reserve_bytes
-        What framework and communication take of every device.
+        What framework and communication take of every device; None: `nest.runs.default_reserve_bytes`.
     choices
         What a plan may choose.
 
@@ -52,7 +52,7 @@ class TableRun:
     global_batch: int
     recipe: Recipe | None = None
     framework: Framework = MEGATRON
-    reserve_bytes: int = 0
+    reserve_bytes: int | None = None
     choices: Choices = field(default_factory=Choices)
 
     def __post_init__(self) -> None:
@@ -61,9 +61,19 @@ class TableRun:
         if self.global_batch < 1:
             raise InvalidProblem("global_batch", f"{self.global_batch}", "give a whole number from 1")
         room = self.hardware.cluster.hbm_bytes
-        if not 0 <= self.reserve_bytes < room:
-            what = f"{self.reserve_bytes} bytes"
+        if not 0 <= self.reserved_bytes < room:
+            what = f"{self.reserved_bytes} bytes"
             raise InvalidProblem("reserve", what, f"give less than the {room} bytes of a device")
+
+    @property
+    def reserve(self) -> Reserve:
+        """What framework and communication take of every device: what was given, else the default."""
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
 
     @property
     def paid(self) -> Recipe:
@@ -76,7 +86,7 @@ class TableRun:
 
         Passes that were timed together hide no gradients: how long the backward pass is, nobody says.
         """
-        found = training_of(_Trained(self.hardware, self.paid, self.framework, self.global_batch, self.reserve_bytes))
+        found = training_of(_Trained(self.hardware, self.paid, self.framework, self.global_batch, self.reserved_bytes))
         return found if self.table.apart else replace(found, hides_gradients=False)
 
     @property
@@ -107,7 +117,7 @@ class _Trained:
     recipe: Recipe
     framework: Framework
     global_batch: int
-    reserve_bytes: int
+    reserved_bytes: int
     cut_experts: bool = True
 
 
@@ -150,7 +160,7 @@ def table_problem(run: TableRun) -> PosedTable:
     if not graphs:
         last = left[-1]
         raise InvalidProblem("", f"no row can be planned with; {last}", "measure other widths", run.table.source)
-    return PosedTable(run, _problem(run, graphs), Tried((*left, *_once(run))))
+    return PosedTable(run, _problem(run, graphs), Tried((*left, *_once(run)), run.reserve))
 
 
 def _problem(run: TableRun, graphs: Mapping[Variant, LayerGraph]) -> Problem:

@@ -15,7 +15,8 @@ from nest.hardware import Hardware
 from nest.report.format import counted, duration, number_range, percent, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
 from nest.report.model import parameter_facts
-from nest.runs import Estimate
+from nest.runs import Estimate, default_reserve_bytes
+from nest.runs.reserve import OTHERS
 
 SCHEMA = "nest.estimate/1"
 
@@ -136,8 +137,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "convention": CONVENTION,
         "fits": found.fits,
         "hbm_bytes": memory,
-        "reserve_bytes": found.layout.reserve,
-        "largest_reserve_bytes": found.layout.reserve + found.room_bytes,
+        **reserve_facts(estimate, found.hardware, found.layout),
         "stages": stage_facts(estimate),
         "notes": list(found.notes),
     }
@@ -175,7 +175,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("", CONVENTION)
     if found.utilisation > 1:
         summary.add("", "more than the peak only because masked scores, which are not computed, count")
-    summary.add("Memory", verdict(estimate, layout))
+    add_memory(summary, estimate, found.hardware, layout)
     summary.add("Recipe", spread(found.recipe, layout))
     attention = "fused attention" if setting.flash else "attention not fused"
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
@@ -245,11 +245,25 @@ def _plan(setting: Setting, layout: Layout) -> str:
     return f"{widths}, {staged(layout)}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
-def verdict(estimate: Estimate, layout: Layout) -> str:
-    """Return whether every stage fits, and how much room there is, in words; of the stage that has the least left."""
+def reserve_facts(estimate: Estimate, hardware: Hardware, layout: Layout) -> dict[str, object]:
+    """Return how much is kept in reserve, how much could be, and whether that is less than runs keep by default."""
+    largest = layout.reserve + estimate.room_bytes
+    default = default_reserve_bytes(hardware.cluster)
+    return {
+        "reserve_bytes": layout.reserve,
+        "largest_reserve_bytes": largest,
+        "default_reserve_bytes": default,
+        "tight": layout.reserve <= largest < default,
+    }
+
+
+def add_memory(summary: Summary, estimate: Estimate, hardware: Hardware, layout: Layout) -> None:
+    """Add whether every stage fits, how much room there is where there is the least, and that it is little."""
     stages = zip(estimate.capacities, estimate.memory, strict=True)
     capacity, most = min(((held, each.total) for held, each in stages), key=lambda pair: int(pair[0]) - pair[1])
     held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", estimate.room_bytes
-    if room < 0:
-        return f"{held}: does not fit, {size(-room)} too much"
-    return f"{held}; fits with a reserve of up to {size(layout.reserve + room)}"
+    beside = f" beside the reserve of {size(layout.reserve)}" if layout.reserve else ""
+    fits = f"fits, with {size(room)} to spare{beside}"
+    summary.add("Memory", f"{held}: {fits if room >= 0 else f'does not fit, {size(-room)} too much'}")
+    if reserve_facts(estimate, hardware, layout)["tight"]:
+        summary.add("Memory", f"tight: {OTHERS}", "yellow")

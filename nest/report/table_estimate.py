@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from nest.layer_tables import GivenTable
-from nest.report.estimate import SCHEMA, add_iteration, spread, stage_facts, stage_table, staged, verdict
+from nest.report.estimate import (
+    SCHEMA,
+    add_iteration,
+    add_memory,
+    reserve_facts,
+    spread,
+    stage_facts,
+    stage_table,
+    staged,
+)
 from nest.report.format import counted
 from nest.report.layout import Screen, Summary, render
 from nest.runs import Estimate
@@ -31,8 +40,7 @@ def table_estimate_document(given: GivenTable, estimate: Estimate) -> dict[str, 
         "mfu": None,
         "fits": room >= 0,
         "hbm_bytes": hbm,
-        "reserve_bytes": layout.reserve,
-        "largest_reserve_bytes": layout.reserve + room,
+        **reserve_facts(estimate, given.hardware, layout),
         "stages": stage_facts(estimate),
         "notes": [*estimate.notes, *given.notes],
     }
@@ -45,7 +53,7 @@ def table_estimate_text(given: GivenTable, estimate: Estimate, screen: Screen) -
     summary.add("Plan", _plan(given))
     add_iteration(summary, estimate)
     summary.add("Throughput", f"{layout.global_batch / estimate.iteration_s:,.1f} sequences/s; a table has no FLOPs")
-    summary.add("Memory", verdict(estimate, layout))
+    add_memory(summary, estimate, given.hardware, layout)
     summary.add("Recipe", spread(given.run.paid, layout))
     summary.add("Software", f"{given.run.framework.name} (--framework)")
     idle = given.hardware.cluster.devices - estimate.devices

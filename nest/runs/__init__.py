@@ -10,6 +10,7 @@ from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
 from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
+from nest.runs.reserve import Reserve, default_reserve_bytes
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
 from nest.runs.tried import EVERY_PLAN, Tried
@@ -22,12 +23,14 @@ __all__ = [
     "LeftOut",
     "PairGap",
     "Posed",
+    "Reserve",
     "Run",
     "SelfContained",
     "StageMemory",
     "StageTime",
     "Tried",
     "check_widths",
+    "default_reserve_bytes",
     "estimate",
     "is_run",
     "pair_gap",

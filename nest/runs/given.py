@@ -64,7 +64,7 @@ class Given:
         return self.setting.expert_tensor > 1
 
     @property
-    def reserve_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """What framework and communication take of every device."""
         return self.layout.reserve
 

@@ -41,7 +41,7 @@ class Posed:
     @property
     def tried(self) -> Tried:
         """How much of the space an answer to the problem is about."""
-        return Tried(self.left_out)
+        return Tried(self.left_out, self.run.reserve)
 
 
 def problem_of(run: Run) -> Posed:

@@ -10,6 +10,7 @@ from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.hardware import Hardware
 from nest.problem import Choices, Variant
+from nest.runs.reserve import Reserve
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Run:
     cut_experts
         Whether tensor parallel cuts the matrices of routed experts, too.
     reserve_bytes
-        What framework and communication take of every device.
+        What framework and communication take of every device; None: `default_reserve_bytes`.
     choices
         What a plan may choose; widths that are named are tried even where they are unusual.
     name, source
@@ -61,7 +62,7 @@ class Run:
     imbalance: float = 1.0
     capacity: float = 0.0
     lengths: tuple[tuple[str, int], ...] = ()
-    reserve_bytes: int = 0
+    reserve_bytes: int | None = None
     choices: Choices = field(default_factory=Choices)
     name: str = ""
     source: str = ""
@@ -75,9 +76,19 @@ class Run:
         if self.profile is not None:
             self.hardware.require_one_class("a profile")
         room = cluster.hbm_bytes_of(cluster.class_names)
-        if not 0 <= self.reserve_bytes < room:
+        if not 0 <= self.reserved_bytes < room:
             remedy = f"give less than the {room} bytes of a device"
-            raise InvalidProblem("reserve", f"{self.reserve_bytes} bytes", remedy)
+            raise InvalidProblem("reserve", f"{self.reserved_bytes} bytes", remedy)
+
+    @property
+    def reserve(self) -> Reserve:
+        """What framework and communication take of every device: what was given, else the default."""
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
 
     @property
     def fused(self) -> bool:

@@ -40,7 +40,7 @@ def run_document(run: Run, model: dict[str, Any], cluster: str | dict[str, Any])
         "framework": run.framework.name,
         **({} if run.flash is None else {"flash": run.flash}),
         "lengths": [{"stream": stream, "tokens": tokens} for stream, tokens in run.lengths],
-        "reserve_gib": run.reserve_bytes / 2**30,
+        "reserve_gib": run.reserved_bytes / 2**30,
         "choices": {name: value for name, value in choices.items() if name != "recompute"},
         **({} if run.profile is None else {"profile": profile_document(run.profile)}),
     }

@@ -90,7 +90,7 @@ class RunFile(Table):
     lengths: Annotated[list[LengthTable], Meta(description="a list of tables with stream and tokens")] = field(
         default_factory=list
     )
-    reserve_gib: NotNegative = 0.0
+    reserve_gib: NotNegative | UnsetType = UNSET
     choices: Annotated[
         dict[str, int | float | bool | str | list[int | str]], Meta(description="a table of choices")
     ] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class _Reader:
             tables.imbalance,
             tables.capacity,
             tuple((each.stream, each.tokens) for each in tables.lengths),
-            int(tables.reserve_gib * 2**30),
+            None if tables.reserve_gib is UNSET else int(tables.reserve_gib * 2**30),
             _choices(tables.choices),
             self.path.stem if tables.name is UNSET else tables.name,
             tables.source,

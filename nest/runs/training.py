@@ -38,7 +38,7 @@ class Trained(Protocol):
         """Whether tensor parallel cuts routed experts, too."""
 
     @property
-    def reserve_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """What framework and communication take of every device."""
 
 
@@ -62,7 +62,7 @@ def training_of(run: Trained) -> Training:
         blocking_sends=run.framework.blocking_sends,
         overlap_tax=OVERLAP_TAX,
         step_s_per_byte=step_s(recipe, run.hardware.device) / recipe.weights,
-        overhead_bytes=run.reserve_bytes,
+        overhead_bytes=run.reserved_bytes,
         recomputes_last=run.framework.recomputes_last,
         buffers_boundaries=run.framework.buffers_boundaries,
         whole_experts=not run.cut_experts,

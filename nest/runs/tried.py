@@ -1,9 +1,10 @@
-"""How much of the space an answer is about, in the words of every command."""
+"""How much of the space, and of the devices, an answer is about, in the words of every command."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nest.runs.reserve import Reserve
 from nest.runs.variants import LeftOut
 
 
@@ -15,9 +16,12 @@ class Tried:
     ----------
     left_out
         Variants of a run that are not among those of its problem; None where it is of no run, and a file says it all.
+    reserve
+        What its plans keep free of every device, of a run or a captured module.
     """
 
     left_out: tuple[LeftOut, ...] | None = None
+    reserve: Reserve | None = None
 
     @property
     def all_tried(self) -> bool:
@@ -45,10 +49,11 @@ class Tried:
         return "infeasible" if self.all_tried else f"infeasible, all{self.aside}"
 
     def document(self) -> dict[str, object]:
-        """Return what documents of a run say besides: what was left out, and whether none of that is in the space."""
+        """Return what documents of a run say besides: the reserve, and what was left out."""
+        reserve = {} if self.reserve is None else self.reserve.document()
         if self.left_out is None:
-            return {}
-        return {"left_out": [str(each) for each in self.left_out], "all_tried": self.all_tried}
+            return reserve
+        return {"left_out": [str(each) for each in self.left_out], "all_tried": self.all_tried, **reserve}
 
 
 EVERY_PLAN = Tried()
