@@ -92,10 +92,12 @@ def test_schedules() -> None:
 
 def test_the_smaller_device_decides() -> None:
     """What fits on the larger devices does not fit where a stage stands on the smaller ones."""
-    plan = (*GPT[:-1], "1024", "--pipeline", "2", "--microbatch", "32")
-    assert typed(*plan, "--cluster", "azure-ndv4:8+mi300x:8", "--reserve", "28")["fits"]
-    found = typed(*plan, "--cluster", "azure-ndv4:8+mi300x:8", "--reserve", "30", code=ExitCode.INFEASIBLE)
-    assert [stage["memory_bytes"] > stage["hbm_bytes"] for stage in found["stages"]] == [True, False]
+    plan = (*GPT[:-1], "1024", "--pipeline", "2", "--microbatch", "16", "--cluster", "azure-ndv4:8+mi300x:8")
+    found = typed(*plan)
+    small, large = (stage["hbm_bytes"] - stage["memory_bytes"] for stage in found["stages"])
+    assert found["largest_reserve_bytes"] == small < large
+    broken = typed(*plan, "--reserve", str(small / 2**30 + 1), code=ExitCode.INFEASIBLE)
+    assert [stage["memory_bytes"] > stage["hbm_bytes"] for stage in broken["stages"]] == [True, False]
 
 
 def test_replicas_as_megatron_counts_them() -> None:
