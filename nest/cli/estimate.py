@@ -13,7 +13,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import check_files, give, screen
 from nest.cli.run_options import SCHEDULES, WHOLE, cluster_options, model_options, profile_option, typed_profile
-from nest.cli.tabled import estimated_table, table_at
+from nest.cli.tabled import estimated_table
 
 if TYPE_CHECKING:
     from nest.costing import Layout, Setting
@@ -110,9 +110,9 @@ def estimate_command(
 
     check_files(model_path or Path(), {"-o": output})
     hardware = _with_links(asked_cluster(cluster_source, options), options["technologies"])
-    table = None if model_path is None else table_at(model_path)
-    if table is not None:
-        return estimated_table(table, hardware, options, output, as_json=as_json)
+    of_table = None if model_path is None else estimated_table(model_path, hardware, options, output, as_json=as_json)
+    if of_table is not None:
+        return of_table
     description = asked_model(model_path, options)
     asked = AskedPlan(options, description, hardware)
     setting, layout, recipe = asked.setting(), asked.layout(), asked.recipe()
