@@ -16,18 +16,7 @@ from nest.files.schema import SCHEMA
 from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
 from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
-
-SWITCHES = (
-    "hides_gradients",
-    "holds_gathered",
-    "sums_whole",
-    "splits_transfers",
-    "blocking_sends",
-    "recomputes_last",
-    "buffers_boundaries",
-    "whole_experts",
-)
-"""What a training does or does not."""
+from nest.training import SWITCHES
 
 
 def write_problem(problem: Problem, path: str | Path, left_out: Sequence[LeftOut] | None = None) -> None:
