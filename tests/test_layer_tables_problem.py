@@ -298,7 +298,11 @@ def test_solve_takes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for more, what in (
         ([], "--global-batch is missing"),
         (["--global-batch", "16", "--seq", "8"], "--seq: "),
-        (["--global-batch", "16", "--tensor", "4"], "no variant of the model is allowed"),
+        (
+            ["--global-batch", "16", "--tensor", "2"],
+            "is allowed (tensor 2, microbatch 1: no row for layer 'block', 'head')",
+        ),
+        (["--global-batch", "16", "--recompute", "selective"], "no layer of the table can"),
         (["--global-batch", "16", "--for", "megatron"], "does not say what the model is"),
     ):
         assert run([*typed, *more]) == 2
