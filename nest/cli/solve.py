@@ -250,7 +250,7 @@ def _origin(
     if problem_path is not None:
         return origin_of_file(problem_path, asked.problem.name, *changes)
     if asked.run is None:  # of a captured module, or a table of layers
-        return origin_of(asked.problem)
+        return origin_of(asked.problem, asked.tried)
     return typed_origin(asked.run, *changes, options)
 
 

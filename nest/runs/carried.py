@@ -23,6 +23,7 @@ from nest.runs.run import Run
 from nest.runs.run_document import run_file_document
 from nest.runs.run_file import is_run, read_run, run_of
 from nest.runs.tried import EVERY_PLAN, Tried
+from nest.runs.variants import LeftOut
 
 OVERRIDE = "give --problem FILE"
 
@@ -109,10 +110,14 @@ def origin_of_file(problem: Path, name: str, preset: str | None = None, settings
     return Origin(file=file, name=name, sha256=digest(problem), preset=preset, settings=tuple(settings))
 
 
-def origin_of(problem: Problem) -> Origin | None:
-    """Return a problem as a plan file carries it whole; None if our format does not say all of it."""
+def origin_of(problem: Problem, tried: Tried = EVERY_PLAN) -> Origin | None:
+    """Return a problem as a plan file carries it whole, with what it does not have of the space.
+
+    It is None if our format does not say all of it.
+    """
+    untried = tuple(str(each) for each in tried.left_out or () if each.possible)
     try:
-        return Origin(text=problem_text(problem))
+        return Origin(text=problem_text(problem), untried=untried)
     except InvalidProblem:
         return None
 
@@ -178,7 +183,8 @@ def _replaced(origin: Origin | None, problem: Path, name: str) -> Origin | None:
 
 def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
     if origin.text:
-        return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None, EVERY_PLAN
+        left = tuple(LeftOut.of(each) for each in origin.untried)
+        return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None, Tried(left) if left else EVERY_PLAN
     if origin.run is None:
         return read_problem(_found(origin, plan)), None, EVERY_PLAN
     run = run_of(Document(str(plan), "", InvalidPlan), origin.run, "problem.run", plan)

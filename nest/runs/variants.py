@@ -38,6 +38,12 @@ class LeftOut:
     why: str
     possible: bool = False
 
+    @classmethod
+    def of(cls, said: str) -> LeftOut:
+        """Return variants that were left out although they are in the space, of the words for them."""
+        what, _, why = said.partition(": ")
+        return cls(what, why, possible=True)
+
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"
 
