@@ -32,9 +32,6 @@ class OriginTable(Table):
     settings: Annotated[list[Text], Meta(description="a list of settings, as in zero=none")] = key_field(
         default_factory=list
     )
-    untried: Annotated[list[Text], Meta(description="a list of what was not tried, and why")] = key_field(
-        default_factory=list
-    )
 
 
 Provenance = Annotated[dict[str, Text], Meta(description="a table of versions")]
@@ -55,8 +52,6 @@ class Origin:
         and the SHA-256 of its content.
     preset, settings
         What was typed to change the problem; None and nothing where it was taken as it is.
-    untried
-        What a problem given as text does not have of the space though it is in it, each with its reason behind a colon.
 
     Raises
     ------
@@ -71,7 +66,6 @@ class Origin:
     sha256: str = ""
     preset: str | None = None
     settings: tuple[str, ...] = field(default=())
-    untried: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         given = {"run": self.run is not None, "text": bool(self.text), "file": bool(self.file)}
@@ -109,8 +103,7 @@ def origin_document(origin: Origin) -> dict[str, Any]:
     else:
         document = {"file": origin.file, "name": origin.name, "sha256": origin.sha256}
     changes: dict[str, Any] = {} if origin.preset is None else {"preset": origin.preset}
-    lists = {"settings": list(origin.settings), "untried": list(origin.untried)}
-    return document | changes | {name: values for name, values in lists.items() if values}
+    return document | changes | ({"settings": list(origin.settings)} if origin.settings else {})
 
 
 def origin_from(table: OriginTable | UnsetType, document: Document, where: str) -> Origin | None:
@@ -125,7 +118,6 @@ def origin_from(table: OriginTable | UnsetType, document: Document, where: str) 
             name=table.name,
             preset=None if table.preset is UNSET else table.preset,
             settings=tuple(table.settings),
-            untried=tuple(table.untried),
             **texts,
         )
     except InvalidPlan as fault:

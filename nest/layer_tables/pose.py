@@ -184,8 +184,7 @@ def _check_choices(run: TableRun, graphs: Mapping[Variant, LayerGraph]) -> None:
 def _problem(run: TableRun, graphs: Mapping[Variant, LayerGraph]) -> Problem:
     preset = preset_of(run.choices)
     name = f"{run.table.name} on {run.hardware.cluster.name}"
-    untried = "; ".join(f"{point}: {why}" for point, why in run.table.missing.items())
-    source = f"{run.table.source}; not measured: {untried}" if untried else run.table.source
+    source = run.table.source
     made = Problem(name, graphs, run.hardware.cluster, run.training, run.choices, preset, source=source)
     if preset is not DEFAULT:
         require_apart(run.table, preset.name)
