@@ -44,13 +44,12 @@ def asked_from(
     every
         Whether a run has all its variants, not the usual ones alone.
     """
-    from nest.files import read_problem
-    from nest.runs import EVERY_PLAN, problem_of
-    from nest.runs.carried import changed, posed_from
+    from nest.runs import problem_of
+    from nest.runs.carried import changed, posed_from, read_tried
 
     posed = posed_from(path, settings, partial(problem_of, every=every))
-    problem = changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
-    return problem, posed.tried if posed else EVERY_PLAN
+    problem, tried = read_tried(path) if posed is None else (posed.problem, posed.tried)
+    return changed(problem, preset, settings, str(path)), tried
 
 
 def plan_from(

@@ -13,13 +13,13 @@ from math import gcd, inf
 
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
+from nest.files.left_out import LeftOut
 from nest.graph import LayerGraph
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
 from nest.runs.floors import Floor, Floors
 from nest.runs.pose import Maker, Posed, problem_of
 from nest.runs.run import Run
-from nest.runs.variants import LeftOut
 from nest.solve import solve
 
 FIRST = 12
@@ -156,7 +156,8 @@ class _Race:
         every = len(self.shapes) * len(self.sizes)
         if kept < every and known_s < inf:
             what = f"all widths and microbatches but {kept} of {every} combinations"
-            yield LeftOut(what, f"by what their layers take at least, none has a plan of {known_s:.6g} s or less")
+            why = f"by what their layers take at least, none has a plan of {known_s:.6g} s or less"
+            yield LeftOut(what, why, slower=True)
 
 
 def _with_few_stages(problem: Problem) -> Problem:
