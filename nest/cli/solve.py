@@ -101,7 +101,9 @@ def solve_command(
     if target is None and minimize == "time" and backend in ("auto", "dp"):
         race = Race(preset, settings, time_limit, cuts, AMONG if runners else 1.0)
     asked = _asked(problem_path, preset, settings, options, None if race is None else race.pose)
-    time_left = None if time_limit is None else max(time_limit - (time.perf_counter() - begin), 0.0)
+    time_left = time_limit
+    if time_limit is not None and asked.run is not None:  # of which posing it took a part
+        time_left = max(time_limit - (time.perf_counter() - begin), 0.0)
     problem, origin = asked.problem, _written(asked, problem_path, (preset, settings), options, (output, write_problem))
     provenance = {} if target is None else {"for": target}
     if minimize != "time" and allowed_s is not None:
