@@ -28,7 +28,9 @@ def why_no_sum(tables: Tables) -> str | None:
         return None
     inside = (form for each in plain.uneven for form in each.forms if isinstance(form, InsideTables))
     reasons = [*_missing(problem, plain), *(_why(each) for each in [*plain.grouped, *inside])]
-    text, _ = min(reasons, key=lambda reason: reason[1])
+    text, least = min(reasons, key=lambda reason: reason[1])
+    if len(reasons) > 1 and all(excess == least for _, excess in reasons):
+        return f"{text} (of others the same is true)" if len(set(reasons)) > 1 else text
     return f"{text}{' (no other variant is closer to fitting)' if len(reasons) > 1 else ''}"
 
 
@@ -93,6 +95,9 @@ def _chunks(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
     if any(graph.equal_parts(each * number) for each in stages for number in chunks):
         return None
     left = count - sum(graph.riding)
+    if not stages:
+        text = f"interleaved takes 2 stages at least, and there are {count} layers and room for {blocks}"
+        return f"{_variant(tables.variant)}: {text}", 2 / max(min(count, blocks), 1)
     text = f"interleaved, and no two or more stages of two or more chunks that are allowed divide {left} layers"
     return f"{_variant(tables.variant)}: {text}", float("inf")
 
@@ -109,9 +114,8 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
     worst = int(np.argmax(needs))
     have, beside = _bytes(tables, max(capacity, 0)), _beside_reserve(tables)
     if needs[worst] <= capacity:
-        alone_fits = f"each layer fits a device of {have}{beside} alone"
-        text = f"{name}: no cut of the layers fits the memory: {alone_fits}"
-        return f"{text}, but not with the microbatches in flight or the choices made", 1.0
+        text = f"no cut of the layers fits the {have} that are free on a device{beside}, though each layer alone does"
+        return f"{text}: not with the others of its stage and the microbatches in flight", 1.0
     layer, needed = tables.graph.layers[worst].id, _bytes(tables, int(needs[worst]))
     needing = f"the stage that holds layer {layer!r} needs at least {needed} on each device"
     text = f"{needing}, {have} are free on one{beside}"
