@@ -15,6 +15,9 @@ from nest.tables import GroupedTables, InsideTables, Tables
 from nest.tables.alone import alone
 from nest.units import bytes_of, quanta
 
+UNCUT = 1.0
+"""How far a variant is from having a plan of which each layer fits a device, but no cut does."""
+
 
 def why_no_sum(tables: Tables) -> str | None:
     """Return why no plan exists, or None where one does but for the side constraints."""
@@ -29,9 +32,10 @@ def why_no_sum(tables: Tables) -> str | None:
     inside = (form for each in plain.uneven for form in each.forms if isinstance(form, InsideTables))
     reasons = [*_missing(problem, plain), *(_why(each) for each in [*plain.grouped, *inside])]
     text, least = min(reasons, key=lambda reason: reason[1])
-    if len(reasons) > 1 and all(excess == least for _, excess in reasons):
-        return f"{text} (of others the same is true)" if len(set(reasons)) > 1 else text
-    return f"{text}{' (no other variant is closer to fitting)' if len(reasons) > 1 else ''}"
+    if least == UNCUT or len(reasons) == 1:
+        return text
+    alike = all(excess == least for _, excess in reasons)
+    return f"{text} ({'other variants are no closer' if alike else 'no other variant is closer'} to fitting)"
 
 
 def _missing(problem: Problem, tables: Tables) -> Iterator[tuple[str, float]]:
@@ -115,7 +119,7 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
     have, beside = _bytes(tables, max(capacity, 0)), _beside_reserve(tables)
     if needs[worst] <= capacity:
         text = f"no cut of the layers fits the {have} that are free on a device{beside}, though each layer alone does"
-        return f"{text}: not with the others of its stage and the microbatches in flight", 1.0
+        return f"{text}: not with the others of its stage and the microbatches in flight", UNCUT
     layer, needed = tables.graph.layers[worst].id, _bytes(tables, int(needs[worst]))
     needing = f"the stage that holds layer {layer!r} needs at least {needed} on each device"
     text = f"{needing}, {have} are free on one{beside}"

@@ -150,7 +150,7 @@ def decided_by_variants(problem: Problem) -> bool:
 
 def likeliest_first(problem: Problem) -> list[Variant]:
     """Return the variants, those first that most probably need the least memory."""
-    return sorted(problem.variants, key=lambda variant: (variant.microbatch, -variant.width))
+    return sorted(problem.variants, key=lambda each: (each.microbatch, -each.width, -each.tensor, not each.sequence))
 
 
 def with_variant(problem: Problem, variant: Variant) -> Problem:
