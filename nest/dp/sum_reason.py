@@ -101,9 +101,9 @@ def _chunks(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
     left = count - sum(graph.riding)
     if not stages:
         text = f"interleaved takes 2 stages at least, and there are {count} layers and room for {blocks}"
-        return f"{_variant(tables.variant)}: {text}", 2 / max(min(count, blocks), 1)
+        return f"{_variant(tables.variant)}: {text}", float("inf")
     text = f"interleaved, and no two or more stages of two or more chunks that are allowed divide {left} layers"
-    return f"{_variant(tables.variant)}: {text}", float("inf")
+    return f"{_variant(tables.variant)}: {text}", max(2.0, stages[0] * min(chunks, default=2) / left)
 
 
 def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
@@ -129,7 +129,9 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
 def _beside_reserve(tables: GroupedTables) -> str:
     """Say what is kept in reserve, which is not free."""
     reserve = quanta(tables.problem.training.overhead_bytes, tables.scale.quanta_per_byte)
-    return f" beside the reserve of {_bytes(tables, reserve)}" if reserve else ""
+    size = bytes_of(reserve, tables.scale.quanta_per_byte)
+    said = f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size:,} bytes"
+    return f" beside the reserve of {said}" if reserve else ""
 
 
 def _bytes(tables: GroupedTables, count: int) -> str:

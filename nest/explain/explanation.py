@@ -102,31 +102,40 @@ def explain(problem: Problem, reason: str | None = None, *, time_limit_s: float 
     if reason is None:
         return None
     conflict = _conflict(problem, questions)
-    need, settled = questions.apart(lambda: _least_of(problem, _with_memory, _memories(problem), questions, 1 / 2))
-    relaxations = tuple(_relaxations(problem, need, questions))
-    if need is not None and settled and any(part.startswith(MEMORY) for part in conflict):
-        reason = f"{_needed(problem, need)}; {reason}"
+    need, settled = None, True
+    if _names(conflict, MEMORY):
+        need, settled = questions.apart(lambda: _least_of(problem, _with_memory, _memories(problem), questions, 1 / 2))
+    relaxations = tuple(_relaxations(problem, conflict, need, questions))
+    if need is not None and need.size < MOST_BYTES:
+        reason = f"{_needed(problem, need, settled=settled)}; {reason}"
     return Explanation(reason, conflict, relaxations, questions.all_answered)
 
 
-def _needed(problem: Problem, need: _Amount) -> str:
-    """Say how much memory is the least with which there is a plan, and how much there is."""
+def _names(conflict: tuple[str, ...], what: str) -> bool:
+    return any(part.startswith(what) for part in conflict)
+
+
+def _needed(problem: Problem, need: _Amount, *, settled: bool) -> str:
+    """Say how much memory is the least with which there is a plan, or is enough, and how much there is."""
     reserve = int(problem.training.overhead_bytes)
     beside = f" with the reserve of {_gib(reserve)}" if reserve else ""
     closest = "" if need.variant is None or len(problem.variants) == 1 else f" (variant {need.variant})"
     cluster = problem.cluster
     most = max(cluster.hbm_bytes_of({name}) for name in cluster.class_names or (cluster.own_class,))
-    return f"a device needs {_gib(need.size, up=True)} at least{beside}{closest}, and has {_gib(int(most))}"
+    enough, has = _gib(need.size, up=True), _gib(int(most))
+    if settled:
+        return f"a device needs {enough} at least{beside}{closest}, and has {has}"
+    return f"a device has {has}, and {enough} would do{beside}{closest}, or less"
 
 
 def _gib(size: int, *, up: bool = False) -> str:
-    """Return a size in GiB, rounded up or down, or in bytes where it is small."""
-    hundredths = -(-size * 100 // 2**30) if up else size * 100 // 2**30
-    return f"{hundredths / 100:,.2f} GiB" if size >= 2**30 else f"{size:,} bytes"
+    """Return a size in GiB, the next or one that is no smaller, or in bytes where it is small."""
+    gib = -(-size * 100 // 2**30) / 100 if up else size / 2**30
+    return f"{gib:,.2f} GiB" if size >= 2**30 else f"{size:,} bytes"
 
 
-MEMORY = "memory="
-"""How a conflict names the memory of a device."""
+MEMORY, DEVICES = "memory=", "devices="
+"""How a conflict names the memory of a device, and the devices of the cluster."""
 
 WIDENING = {"recompute", "stage_tensor", "shard_inside", "splits_batch"}
 """Choices that demand nothing: without them there are no more plans."""
@@ -144,7 +153,7 @@ class _Part:
 def _parts(problem: Problem) -> list[_Part]:
     """Return the choices that a problem narrows, and its side constraints, equal ones as one."""
     choices, free = problem.choices, Choices()
-    names = [spec.name for spec in fields(Choices) if spec.name not in WIDENING | {"schedules"}]
+    names = [spec.name for spec in fields(Choices) if spec.name not in WIDENING | {"schedules"} | _idle(problem)]
     narrowed = [name for name in names if getattr(choices, name) != getattr(free, name)]
     found = [_Part(f"{name}={_spell(getattr(choices, name))}", _freeing(name)) for name in narrowed]
     if not free.schedules <= choices.schedules:  # chunks and others keep their meaning beside 1F1B
@@ -157,6 +166,16 @@ def _parts(problem: Problem) -> list[_Part]:
         if constraint not in distinct:
             distinct.append(constraint)
     return found + [_Part(f"{each.kind}: {each.text}", _dropping(each)) for each in distinct]
+
+
+def _idle(problem: Problem) -> set[str]:
+    """Return the widths whose choice leaves out nothing that the problem has figures for."""
+    found = set()
+    for name in ("context", "microbatch"):
+        asked = getattr(problem.choices, name)
+        if asked is not None and asked.issuperset(getattr(variant, name) for variant in problem.graphs):
+            found.add(name)
+    return found
 
 
 def _freeing(name: str) -> Change:
@@ -184,13 +203,17 @@ def _conflict(problem: Problem, questions: Questions) -> tuple[str, ...]:
         *_parts(problem),
         _Part(f"{MEMORY}{cluster.hbm_bytes:,}", lambda problem: _with_memory(problem, MOST_BYTES)),
     ]
-    forms: list[Variant | Form] = [*problem.variants, *chain.from_iterable(problem.families)]
-    if not any(more.unnested(form) and not problem.unnested(form) for form in forms):
-        # else more devices rule plans out: what was the whole cluster is a group then, with which variants have to nest
-        parts.insert(-1, _Part(f"devices={cluster.devices:,}", lambda problem: _with_devices(problem, most)))
+    if _nests_alike(problem, more):
+        parts.insert(-1, _Part(f"{DEVICES}{cluster.devices:,}", lambda problem: _with_devices(problem, most)))
     found = [_minimal(problem, order, questions) for order in (parts, parts[::-1])]
     least = min(found, key=len)
     return tuple(part.text for part in parts if part in least)
+
+
+def _nests_alike(problem: Problem, more: Problem) -> bool:
+    """Whether more devices rule no plan out: what was the whole cluster is a group then, with which variants nest."""
+    forms: list[Variant | Form] = [*problem.variants, *chain.from_iterable(problem.families)]
+    return not any(more.unnested(form) and not problem.unnested(form) for form in forms)
 
 
 def _minimal(problem: Problem, order: list[_Part], questions: Questions) -> list[_Part]:
@@ -205,17 +228,25 @@ def _minimal(problem: Problem, order: list[_Part], questions: Questions) -> list
     return needed
 
 
-def _relaxations(problem: Problem, need: _Amount | None, questions: Questions) -> Iterator[Relaxation]:
-    """Yield what helps. What takes one question each is asked before what takes many."""
-    single = [*_sharding(problem, questions), *_recomputation(problem, questions)]
-    for part in _parts(problem):
+def _relaxations(
+    problem: Problem, conflict: tuple[str, ...], need: _Amount | None, questions: Questions
+) -> Iterator[Relaxation]:
+    """Yield what helps. What takes one question each is asked before what takes many.
+
+    What is no part of a conflict does not help by itself, since the conflict would be left.
+    """
+    sharding = _sharding(problem, questions) if _names(conflict, "zero=") else ()
+    single = [*sharding, *_recomputation(problem, questions)]
+    for part in (each for each in _parts(problem) if each.text in conflict):
         without = part.without(problem)
         if questions.has_plan(without):
             single.append(Relaxation("constraint", part.change or f"drop {part.text}", without))
-    yield from _less_reserve(problem, need, questions)
+    if _names(conflict, MEMORY):
+        yield from _less_reserve(problem, need, questions)
     if need is not None:
         yield _more_memory(problem, need.size)
-    yield from _more_devices(problem, questions)
+    if _names(conflict, DEVICES) or not _nests_alike(problem, _with_devices(problem, _most_devices(problem))):
+        yield from _more_devices(problem, questions)
     yield from single
 
 
