@@ -74,6 +74,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "profile",
         "layer_profiles",
         "layer_tables",
+        "collective_tables",
         "validation",
     ),
     "Using a plan": ("files", "breakdown", "simulate", "pipeline", "report", "export", "execute"),

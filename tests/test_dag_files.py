@@ -279,11 +279,11 @@ def test_bad_file_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"nest: {path}: maxFPGAs: -1; give a whole number from 0 to 10000\n"
 
 
-@pytest.mark.parametrize("command", ["show", "frontier"])
+@pytest.mark.parametrize("command", ["certify", "frontier"])
 def test_other_commands_say_what_takes_it(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rather than complaining about keys that other formats have."""
     assert run([command, str(written(tmp_path, PIPERS))]) == 2
     assert (
-        "an input of piper, a graph with branches; nest solve takes it, other commands do not"
+        "an input of piper, a graph with branches; nest solve and nest show take it, other commands do not"
         in capsys.readouterr().err
     )

@@ -237,6 +237,7 @@ def test_files_go_first_and_what_is_typed_before_them(tmp_path: Path) -> None:
         (f"{ARGUMENTS} --deepspeed --fp16", "megatron-deepspeed"),
         (f"{ARGUMENTS} --zero-stage 1 --bf16", "megatron-deepspeed-bf16"),
         (f"{ARGUMENTS} --bf16", "megatron-core"),
+        (f"{ARGUMENTS} --fp16 --activations-checkpoint-method uniform --DDP-impl local", "megatron-2022"),
         ("model: {d_model: 64, n_heads: 4, n_layers: 2, expansion_ratio: 4, vocab_size: 512, max_seq_len: 64}", "fsdp"),
         ('{"family": "gpt", "layers": 2, "hidden": 64, "heads": 4}', ""),
     ],

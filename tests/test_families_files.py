@@ -217,6 +217,19 @@ def test_references_in_yaml() -> None:
     assert "${variables.width} leads in a circle" in refusal(FOUNDRY.replace("width: 64", "width: ${variables.width}"))
 
 
+def test_what_files_of_fsdp_say() -> None:
+    """Sizes, data type, ZeRO type by the sharding strategy, recomputation; a microbatch may be found at the start."""
+    training = "global_train_batch_size: 64\ndevice_train_microbatch_size: {}\nprecision: amp_fp16\n"
+    sharded = "fsdp_config: {{sharding_strategy: {}, activation_checkpointing: true}}\n"
+    found = describe(f"{FOUNDRY}{training.format(8)}{sharded.format('SHARD_GRAD_OP')}")
+    sizes = {"sequence": 256, "global_batch": 64}
+    assert found.settings == {**sizes, "microbatch": 8, "dtype": "fp16", "zero": 2, "recompute": "full"}
+    found = describe(f"{FOUNDRY}{training.format('auto')}{sharded.format('HYBRID_SHARD')}")
+    assert found.settings == {**sizes, "dtype": "fp16", "recompute": "full"}
+    assert any("sharding_strategy HYBRID_SHARD: not read; --zero" in note for note in found.model.notes)
+    assert "fsdp_config: 3 is no table" in refusal(f"{FOUNDRY}fsdp_config: 3\n")
+
+
 def test_sizes_of_llm_foundry_are_needed() -> None:
     """A reference that leads nowhere is no size."""
     assert "model.d_model: ${variables.width} has no value in the file" in refusal(FOUNDRY.replace("  width: 64\n", ""))

@@ -57,7 +57,7 @@ def test_graph_in_the_place_of_a_plan(tmp_path: Path) -> None:
     path.write_text(SPLIT.replace("NODE", NODE))
     said = refused(evaluate_command, ("FILE",), path)
     what = "an input of dnn-partitioning, a graph with branches"
-    assert said == f"{path}: {what}; nest solve takes it, other commands do not"
+    assert said == f"{path}: {what}; nest solve and nest show take it, other commands do not"
 
 
 @pytest.mark.parametrize("schema", sorted(set(KINDS) - {"nest.problem", "nest.run", "nest.captured", "nest.layers"}))

@@ -42,7 +42,7 @@ ORDER = (
     ("validation",),
     ("capture", "execute"),
     ("layer_profiles", "profile"),
-    ("layer_tables",),
+    ("collective_tables", "layer_tables"),
     ("ablate", "export"),
     ("report",),
     ("cli",),

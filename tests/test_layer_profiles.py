@@ -52,6 +52,16 @@ Net(
 )
 """
 
+SIMAI = """HYBRID_TRANSFORMER_FWD_IN_BCKWD\tmodel_parallel_NPU_group: 4 checkpoints: 0
+3
+norm\t-1\t1\tBROADCAST\t64\t1\tNONE\t0\t1\tNONE\t0\t100
+layer\t-1\t5000\tALLREDUCE\t128\t3000\tALLREDUCE\t128\t2000\tNONE\t0\t100
+layer\t-1\t5000\tALLREDUCE\t128\t3000\tALLREDUCE\t128\t2000\tNONE\t0\t100
+"""
+
+PASSES = {"fwd": {"latency": 2.0, "estimation_time": 1.0}, "bwd": {"latency": 3.0, "estimation_time": 1.0}}
+ESTIMATES = {"2": {"TC": {"10": [PASSES], "9": [PASSES]}, "AR": {}}}
+
 KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 5.0, "dur": 2.0, "args": {"device": 1}}
 TRACE = {"deviceProperties": [{"name": "X"}, {"name": "X"}], "traceEvents": [KERNEL, KERNEL, {"ph": "M"}]}
 
@@ -155,6 +165,34 @@ def test_torch_trace() -> None:
     )
 
 
+def test_simai() -> None:
+    """Nanoseconds behind a header of keys; names come again, and times of 1 are none."""
+    profile = one(SIMAI, "llama_tp4_mbs2.txt")
+    assert (profile.tensor, profile.microbatch) == (4, 2)
+    assert [layer.forward_s for layer in profile.layers] == pytest.approx([1e-9, 5e-6, 5e-6])
+    assert profile.layers[1].backward_s == pytest.approx(5e-6)
+    assert profile.layers[1].kind == "allreduce 128, allreduce 128"
+    assert "3 rows of 2 names: 1 of them come several times" in profile.warnings
+    assert "times of 1 stand for what was not timed" in profile.warnings
+    assert "the file says that it has 4 rows, and has 3" in one(SIMAI.replace("\n3\n", "\n4\n")).warnings
+
+
+def test_estimates() -> None:
+    """Keys are numbers as text: of widths, and of operators, which are in their order."""
+    (profile,) = profiles_of(json.dumps(ESTIMATES), "bert_mbs_1_sl_512.json")
+    assert (profile.tensor, profile.microbatch, profile.seq) == (2, 1, 512)
+    assert [(layer.name, layer.kind) for layer in profile.layers] == [("9", "TC"), ("10", "TC")]
+    assert profile.seconds("forward_s") == pytest.approx(4e-3)
+    assert "no unit is in the file" in profile.warnings[0]
+
+
+def test_metis_key_of_its_memory() -> None:
+    """The key is total_memory in files, and total_memory_mb in what its own page says: both are compared."""
+    for key in ("total_memory", "total_memory_mb"):
+        table = {**METIS, "execution_memory": {key: 4, "layer_memory_total_mb": [1, 2]}}
+        assert "the file's total_memory is 4, its layers have 3" in one(table, "tp1_bs1").warnings
+
+
 def changed(where: str, value: object) -> str:
     """Return the sample of Metis with one value changed."""
     table = json.loads(json.dumps(METIS))
@@ -192,6 +230,9 @@ BAD = {
     "no kernel": (json.dumps({"traceEvents": [{"ph": "M"}]}), "none of 1 events is a kernel"),
     "no events": (json.dumps({"traceEvents": 3}), "traceEvents: 3; give a list"),
     "no duration": (json.dumps({"traceEvents": [{"cat": "kernel"}]}), "traceEvents[0].dur: null"),
+    "rows": (SIMAI.replace("\n3\n", "\nthree\n"), "line 2: no number of rows"),
+    "tabs": (SIMAI.replace("\t100", "", 1), "line 3: 11 cells; give 12"),
+    "no estimates": (json.dumps({"2": {"TC": {"9": [PASSES], "10": 3}}}), "2.TC.10: 3"),
     "unknown": ("hello", "no layer profile that is known"),
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nest.cli.described import dag_at
 from nest.cli.exits import ExitCode
 from nest.cli.options import refuse_others
 from nest.cli.output import print_json, screen, writable
@@ -33,17 +34,12 @@ def dag_answer(
     """
     if path is None or not path.is_file():
         return None
-    from nest.files.document import Document
-
-    document = Document.read(path)
-    if not document.is_json or "schema" in document.keys:
-        return None
     from nest.dag import solve_dag
     from nest.errors import InvalidProblem
-    from nest.files.ancestors import dag_problem, with_devices
+    from nest.files.ancestors import with_devices
     from nest.files.dag_file import write_dag_result
 
-    problem = dag_problem(document)
+    problem = dag_at(path)
     if problem is None:
         return None
     refuse_others(TAKEN, f"inputs of {problem.preset.name}")

@@ -29,8 +29,8 @@ FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
 WHOLE = click.IntRange(min=1)
 
 _MEANING = {
-    "layers": "layers",
-    "hidden": "width of the model",
+    "layers": "layers (also of a profile of one)",
+    "hidden": "width of the model (also of a profile that leaves it out)",
     "heads": "heads",
     "kv_heads": "key-value heads",
     "ffn": "width of the MLP",
@@ -70,27 +70,32 @@ def model_options(command: Any) -> Any:
 def cluster_options(*, required: bool) -> Callable[[Any], Any]:
     """Return what adds where the cluster comes from, and what a file of a network leaves open."""
     what = "A cluster, as in dgx-h100:512, or a file: of ours, or of a network (topology.conf and others)."
+    option = click.option("--cluster", "cluster_source", metavar="NAME:N", required=required, help=what)
 
     def added(command: Any) -> Any:
         """Return a command with the options."""
-        for option in (
-            click.option(
-                "--hostfile",
-                metavar="FILE",
-                type=click.Path(path_type=Path),
-                help="With hosts of Metis: how many devices each has.",
-            ),
-            click.option("--topology", metavar="NAME", help="Which of several topologies in it."),
-            click.option("--root", metavar="NAME", help="Which of several trees in it."),
-            click.option("--gpus-per-node", metavar="N", type=WHOLE, help="With it: devices of a node."),
-            click.option("--like", metavar="SYSTEM", help="With it: a system that has the same links."),
-            click.option("--device", metavar="NAME", help="With a file of a network: what its devices are."),
-            click.option("--cluster", "cluster_source", metavar="NAME:N", required=required, help=what),
-        ):
-            command = option(command)
-        return command
+        return option(network_options(command))
 
     return added
+
+
+def network_options(command: Any) -> Any:
+    """Add what a file of a network leaves open."""
+    for option in (
+        click.option(
+            "--hostfile",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="With hosts of Metis: how many devices each has.",
+        ),
+        click.option("--topology", metavar="NAME", help="Which of several topologies in it."),
+        click.option("--root", metavar="NAME", help="Which of several trees in it."),
+        click.option("--gpus-per-node", metavar="N", type=WHOLE, help="With it: devices of a node."),
+        click.option("--like", metavar="SYSTEM", help="With it: a system that has the same links."),
+        click.option("--device", metavar="NAME", help="With a file of a network: what its devices are."),
+    ):
+        command = option(command)
+    return command
 
 
 def software_options(command: Any) -> Any:

@@ -12,13 +12,14 @@ from nest.cli.asked import OF_NETWORKS, AskedPlan, asked_cluster, reserve_bytes
 from nest.cli.exits import ExitCode
 from nest.cli.options import refuse_others
 from nest.cli.output import give, print_json, screen, writable
+from nest.cli.profiled import refuse_as_model
 from nest.cli.run_options import PINS, typed_choices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nest.hardware import Hardware
-    from nest.layer_tables import LayerTable, PosedTable
+    from nest.layer_tables import LayerTable, Point, PosedTable
 
 TAKEN = {"model_path", "cluster_source", "global_batch", "recipe", "framework", "reserve"} | {*PINS, *OF_NETWORKS}
 """Options of a run that say something of measured layers; all else was settled when they were measured."""
@@ -39,7 +40,7 @@ def typed_table(options: Mapping[str, Any], preset: str | None, settings: Sequen
     from nest.layer_tables import TableRun, require_apart, table_problem
 
     path: Path | None = options["model_path"]
-    table = None if path is None else table_at(path)
+    table = None if path is None else table_at(path, options)
     if path is None or table is None:
         return None
     _check(path, options)
@@ -63,7 +64,7 @@ OF_PLANS = frozenset(
     {
         *("model_path", "cluster_source", "as_json", "global_batch", "microbatch", "tensor", "pipeline", "virtual"),
         *("data", "recompute", "recompute_layers", "stage_layers", "zero", "zero_groups", "recipe", "framework"),
-        *("reserve", "technologies", "output"),
+        *("reserve", "technologies", "schedule", "output"),
         *OF_NETWORKS,
     }
 )
@@ -71,9 +72,11 @@ OF_PLANS = frozenset(
 
 
 def estimated_table(
-    table: LayerTable, hardware: Hardware, options: Mapping[str, Any], output: Path | None, *, as_json: bool
-) -> ExitCode:
-    """Print an estimate of a plan of measured layers, and write it where ``output`` says.
+    path: Path, hardware: Hardware, options: Mapping[str, Any], output: Path | None, *, as_json: bool
+) -> ExitCode | None:
+    """Print an estimate of a plan of measured layers, None where the model is no table of them.
+
+    It is written, too, where ``output`` says.
 
     Raises
     ------
@@ -83,10 +86,13 @@ def estimated_table(
         If nobody measured the widths of the plan, or it does not fit the devices.
     """
     from nest.costing import recipe_named
-    from nest.layer_tables import GivenTable, Point, TableRun, table_estimate
+    from nest.layer_tables import GivenTable, TableRun, is_layer_table, table_estimate
     from nest.report.table_estimate import table_estimate_document, table_estimate_text
 
-    refuse_others(OF_PLANS, "a table of layers")
+    table = table_at(path, options)
+    if table is None:
+        return None
+    refuse_others(OF_PLANS if is_layer_table(path) else OF_PLANS | OF_PROFILES.keys(), "a table of layers")
     asked = AskedPlan(options, None, hardware)
     layout, recipe = asked.layout(), options["recipe"]
     run = TableRun(
@@ -97,26 +103,61 @@ def estimated_table(
         asked.framework,
         layout.reserve,
     )
-    given = GivenTable(run, Point(options["tensor"] or 1, options["microbatch"] or 1), layout)
+    given = GivenTable(run, _point(table, options), layout)
     estimate = table_estimate(given)
     document = table_estimate_document(given, estimate)
     give(document, lambda: table_estimate_text(given, estimate, screen()), output, as_json=as_json)
     return ExitCode.OK if document["fits"] else ExitCode.INFEASIBLE
 
 
-def table_at(path: Path) -> LayerTable | None:
-    """Return the table of layers that a file is, None where it is none; raises `InvalidProblem`."""
-    from nest.layer_tables import is_layer_table, read_layer_table
+def _point(table: LayerTable, options: Mapping[str, Any]) -> Point:
+    """Return the widths of the plan: as typed, else the only ones that were measured, else 1."""
+    from nest.layer_tables import Point
 
-    return read_layer_table(path) if is_layer_table(path) else None
+    names = ("tensor", "microbatch")
+    measured = {name: {getattr(point, name) for point in table.complete} for name in names}
+    only = {name: found.pop() if len(found) == 1 else 1 for name, found in measured.items()}
+    return Point(*(options[name] or only[name] for name in names))
+
+
+def table_at(path: Path, options: Mapping[str, Any]) -> LayerTable | None:
+    """Return the table of layers that a file or a folder is, None where it is none.
+
+    Raises
+    ------
+    InvalidProblem
+        Naming the file, if something in it is wrong.
+    """
+    from nest.layer_tables import Said, is_layer_table, is_profiled, read_layer_table, read_profiled
+
+    if is_layer_table(path):
+        return read_layer_table(path)
+    if not is_profiled(path):
+        refuse_as_model(path)
+        return None
+    return read_profiled(path, Said(**{name: options[option] for option, name in OF_PROFILES.items()}))
+
+
+OF_PROFILES = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "seq": "sequence",
+    "dtype": "dtype",
+    "tensor": "tensor",
+    "microbatch": "microbatch",
+}
+"""Options that say what a profile of another planner leaves open, and what they say."""
 
 
 def _check(path: Path, options: Mapping[str, Any]) -> None:
     for name, option in (("cluster_source", "--cluster"), ("global_batch", "--global-batch")):
         if options[name] is None:
             raise click.UsageError(f"{option} is missing: a table of layers, {path}, does not say it")
+    from nest.layer_tables import is_layer_table
+
+    taken = TAKEN if is_layer_table(path) else TAKEN | OF_PROFILES.keys()
     for name, value in options.items():
-        if value is not None and name not in TAKEN:
+        if value is not None and name not in taken:
             spelt = {"profile_path": "profile"}.get(name, name).replace("_", "-")
             what = f"--{spelt}: {path} is a table of layers, which says what they take"
             raise click.UsageError(f"{what}; leave it out, or measure again")
@@ -139,11 +180,14 @@ def show_table(path: Path, others: Mapping[str, object], output: Path | None, *,
     InvalidProblem
         Naming the file, if a value is missing or wrong.
     """
-    from nest.layer_tables import write_layer_table
+    from nest.layer_tables import is_layer_table, is_profiled, read_layer_table, read_profiled, write_layer_table
     from nest.report.layer_table import table_facts, table_text
 
-    table = table_at(path)
-    if table is None:
+    if is_layer_table(path):
+        table = read_layer_table(path)
+    elif path.is_dir() and is_profiled(path):
+        table = read_profiled(path)
+    else:
         return False
     for option, value in others.items():
         if value:

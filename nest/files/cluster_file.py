@@ -150,6 +150,17 @@ class ClusterFile(Table, kw_only=True):
     topology: Text = ""
 
 
+def is_cluster(path: Path) -> bool:
+    """Whether a file is a cluster of ours, by the schema that it names."""
+    if not path.is_file():
+        return False
+    try:
+        document = Document.read(path)
+        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA
+    except InvalidProblem:
+        return False
+
+
 def read_cluster(source: str | Path) -> Hardware:
     """Return a cluster by name (``dgx-h100:512``), or from a file in our format, TOML or JSON.
 

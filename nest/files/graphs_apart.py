@@ -15,4 +15,4 @@ def refuse_dag(document: Document) -> None:
     dag = dag_problem(document)
     if dag is not None:
         what = f"an input of {dag.preset.name}, a graph with branches"
-        raise OutOfScope("", what, "nest solve takes it, other commands do not", document.source)
+        raise OutOfScope("", what, "nest solve and nest show take it, other commands do not", document.source)

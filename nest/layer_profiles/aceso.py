@@ -13,7 +13,7 @@ from nest.layer_profiles.values import MIB, US, number
 UNITS = "microseconds of one microbatch; MiB"
 HEAD = "op_name,forward-compute,backward-compute,"
 
-_COLUMNS = ("forward-compute", "backward-compute", "weights", "activations")
+_COLUMNS = ("forward-compute", "backward-compute", "output_size", "weights", "activations")
 _TENSOR = re.compile(r"(?<![a-z])tp(?P<number>\d+)", re.IGNORECASE)
 _BATCH = re.compile(r"(?<![a-z])mbs(?P<number>\d+)", re.IGNORECASE)
 
@@ -47,11 +47,12 @@ def _operator(head: list[str], row: list[str], where: str) -> ProfiledLayer:
     if len(row) != len(head):
         raise InvalidProblem(where, f"{len(row)} cells, the head has {len(head)}", "give one for each column")
     cells = dict(zip(head, row, strict=True))
-    forward, backward, weights, kept = (number(cells[column], f"{where}: {column}") for column in _COLUMNS)
+    forward, backward, sent, weights, kept = (number(cells[column], f"{where}: {column}") for column in _COLUMNS)
     return ProfiledLayer(
         cells["op_name"],
         forward_s=US * forward,
         backward_s=US * backward,
         parameter_bytes=round(MIB * weights),
         activation_bytes=round(MIB * kept),
+        output_bytes=round(MIB * sent),
     )

@@ -10,7 +10,9 @@ from nest.errors import InvalidProblem
 from nest.layer_profiles.profile import LayerProfile, ProfiledLayer
 from nest.layer_profiles.values import MIB, MS, number, numbers_at, table_at
 
-UNITS = "ms, forward and backward together, of one microbatch; bytes of parameters; MiB of memory"
+UNITS = (
+    "ms, forward and backward together, of one microbatch; bytes of parameters, and behind each layer; MiB of memory"
+)
 
 _DEVICE = re.compile(r"DeviceType\.(?P<name>[^_]+)_")
 _TENSOR = re.compile(r"(?<![a-z])(?:tp|tmp)(?P<number>\d+)", re.IGNORECASE)
@@ -63,13 +65,13 @@ def number_in(file_name: str, pattern: re.Pattern[str]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _layer(at: int, ms: float, weights: float, mib: float, activations: float | None = None) -> ProfiledLayer:
+def _layer(at: int, ms: float, weights: float, mib: float, sent: float | None = None) -> ProfiledLayer:
     return ProfiledLayer(
         f"layer {at}",
         step_s=MS * ms,
         parameter_bytes=round(weights),
-        activation_bytes=None if activations is None else round(activations),
         memory_bytes=round(MIB * mib),
+        output_bytes=None if sent is None else round(sent),
     )
 
 
@@ -78,7 +80,7 @@ def _of_the_name(tensor: int | None, batch: int | None) -> list[str]:
     warnings = [f"the file's name, which alone could say it, has no {what}" for what in lacking]
     if tensor is not None and tensor > 1:
         warnings.append(
-            "bytes of parameters and activations are taken as they stand: files of this format often give those of "
+            "bytes of parameters and behind layers are taken as they stand: files of this format often give those of "
             f"whole layers, not one of {tensor} tensor ranks"
         )
     return [*warnings, "other tensor widths and batches are other files: nothing follows for them from this one"]

@@ -62,6 +62,7 @@ def _layer(node: re.Match[str], where: str) -> ProfiledLayer:
         forward_s=MS * forward,
         backward_s=MS * backward,
         activation_bytes=round(kept),
+        output_bytes=round(kept),
         parameter_bytes=round(weights),
     )
 

@@ -35,6 +35,8 @@ class ProfiledLayer:
         As the file counts them.
     memory_bytes
         Peak memory of the device that the file gives to the layer.
+    output_bytes
+        What goes to the next layer, where the file says that.
     """
 
     name: str
@@ -46,9 +48,10 @@ class ProfiledLayer:
     parameter_bytes: int | None = None
     activation_bytes: int | None = None
     memory_bytes: int | None = None
+    output_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for figure in (*TIMES, *AMOUNTS):
+        for figure in (*TIMES, *AMOUNTS, "output_bytes"):
             value: float | None = getattr(self, figure)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise InvalidProblem(f"{self.name}.{figure}", f"{value}", "give a finite number that is not negative")

@@ -12,6 +12,7 @@ from nest.layer_tables.layers_file import (
     write_layer_table,
 )
 from nest.layer_tables.pose import PosedTable, TableRun, require_apart, table_problem
+from nest.layer_tables.profiled import Said, is_profiled, read_profiled
 from nest.layer_tables.table import LayerFigures, LayerTable, Point, TableRow
 
 __all__ = [
@@ -20,12 +21,15 @@ __all__ = [
     "LayerTable",
     "Point",
     "PosedTable",
+    "Said",
     "TableRow",
     "TableRun",
     "is_layer_table",
+    "is_profiled",
     "layer_table_csv",
     "layers_schema",
     "read_layer_table",
+    "read_profiled",
     "require_apart",
     "table_estimate",
     "table_problem",

@@ -118,7 +118,7 @@ def is_layer_table(path: Path) -> bool:
         document = Document.read(path)
         if is_csv(document):
             return _is_headed(document)
-        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA
+        return document.names(SCHEMA)
     except InvalidProblem:
         return False
 

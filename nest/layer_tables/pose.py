@@ -95,6 +95,9 @@ class TableRun:
         return (*self.table.notes, *self._assumed(), *self.table.warnings)
 
     def _assumed(self) -> Iterator[str]:
+        devices = self.hardware.device.name
+        if self.table.device and self.table.device.lower() not in devices.lower():
+            yield f"measured on {self.table.device}; the devices of the cluster are {devices}"
         figures = [row.figures for row in self.table.rows]
         if any(each.weight_bytes is not None for each in figures):
             yield f"weights in bytes are taken as the recipe's, {self.paid.weights:g} bytes of a parameter (--recipe)"

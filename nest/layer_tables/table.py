@@ -178,6 +178,10 @@ class LayerTable:
         Name of the bytes per parameter that go with the weights, unless somebody says otherwise.
     notes
         What was assumed of the file.
+    unsaid
+        What decides about all layers, and the file leaves to be said besides.
+    device
+        On what it was measured, where the file says that.
     refused
         Why the layers of some points are not planned with, although rows have them.
 
@@ -193,6 +197,8 @@ class LayerTable:
     edges: tuple[tuple[int, int], ...] | None = None
     recipe: str = "mixed"
     notes: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    device: str = ""
     refused: Mapping[Point, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -292,7 +298,7 @@ class LayerTable:
                 without.setdefault(what, []).append(row)
             if row.figures.output_bytes is None and self.sends(row.key):
                 without.setdefault(OUTPUT, []).append(row)
-        return tuple(f"no {what} of {self._of(rows)}" for what, rows in without.items())
+        return (*self.unsaid, *(f"no {what} of {self._of(rows)}" for what, rows in without.items()))
 
     def sends(self, key: int | str) -> bool:
         """Whether a layer's output goes to another one."""
@@ -325,44 +331,60 @@ class LayerTable:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong in the figures: the same at different tensor widths."""
+        """What looks wrong in the figures: the same at different tensor widths, or at different microbatches."""
         return tuple(self._copied())
 
     def _copied(self) -> Iterator[str]:
-        for microbatch in sorted({point.microbatch for point in self.points}):
-            points = [point for point in self.points if point.microbatch == microbatch]
-            for at, point in enumerate(points):
-                for other in points[:at]:
-                    yield from self._same(other, point)
+        for at, two in enumerate(self.points):
+            for one in self.points[:at]:
+                if one.microbatch == two.microbatch:
+                    yield from self._same(one, two, _WIDTHS)
+                elif one.tensor == two.tensor:
+                    yield from self._same(one, two, _MICROBATCHES)
 
-    def _same(self, one: Point, two: Point) -> Iterator[str]:
-        """Yield what is the same in all layers at two points of different tensor widths."""
+    def _same(self, one: Point, two: Point, compared: Mapping[str, tuple[tuple[str, ...], str]]) -> Iterator[str]:
+        """Yield what is the same in all layers at two points, and what that means."""
         pairs = [
             (row.figures, self._by_point[two][row.key].figures)
             for row in self.at(one)
             if row.key in self._by_point[two]
         ]
-        for what, names in _COMPARED.items():
+        for what, (names, then) in compared.items():
             values = [(_values(left, names), _values(right, names)) for left, right in pairs]
             told = [pair for pair in values if any(pair[0])]
             if told and all(left == right for left, right in told):
-                yield f"{what} at {one} and at {two} are the same{_THEN[what]}"
+                yield f"{what} at {self._named(one)} and at {self._named(two)} are the same: {then}"
+
+    def _named(self, point: Point) -> str:
+        """Return a point, with its file where it has one."""
+        files = {row.where for row in self.at(point)}
+        return f"{point} ({files.pop()})" if len(files) == 1 and self._by_file else str(point)
+
+    @cached_property
+    def _by_file(self) -> bool:
+        """Whether each point is of a file of its own."""
+        return len({row.where for row in self.rows}) == len(self.points) > 1
 
     def _fault(self, row: TableRow, problem: str, remedy: str) -> InvalidProblem:
         return InvalidProblem(row.where, problem, remedy, self.source)
 
 
-_COMPARED = {
-    "the times": ("forward_s", "backward_s", "together_s"),
-    "the weights": ("parameters", "weight_bytes"),
-    "the bytes kept": ("kept_bytes", "memory_bytes"),
-}
+_TIMES = ("forward_s", "backward_s", "together_s")
+_KEPT = ("kept_bytes", "memory_bytes")
+_COPIED = "copied, it seems, and not measured"
 
-_THEN = {
-    "the times": ": copied, it seems, and not measured",
-    "the weights": ": those of whole layers, it seems, and not of one device",
-    "the bytes kept": ": copied, it seems, and not measured",
+_WIDTHS = {
+    "the times": (_TIMES, _COPIED),
+    "the weights": (("parameters", "weight_bytes"), "those of whole layers, it seems, and not of one device"),
+    "the bytes kept": (_KEPT, _COPIED),
 }
+"""What should differ between tensor widths."""
+
+_MICROBATCHES = {
+    "the times": (_TIMES, "those of one sequence, it seems, and not of a microbatch"),
+    "the bytes kept": (_KEPT, "those of one sequence, it seems, and not of a microbatch"),
+}
+"""What should differ between microbatches."""
 
 
 def _values(figures: LayerFigures, names: tuple[str, ...]) -> tuple[float | None, ...]:

@@ -21,6 +21,7 @@ _COLUMNS = (
     Column("Weights", number=True),
     Column("Activations", number=True),
     Column("Memory", number=True),
+    Column("Sent", number=True),
 )
 
 
@@ -102,8 +103,12 @@ def _cells(layer: ProfiledLayer) -> tuple[str, ...]:
         _cut(layer.kind),
         *("" if value is None else duration(value) for value in times),
         _weights(layer),
-        *("" if value is None else size(value) for value in (layer.activation_bytes, layer.memory_bytes)),
+        *("" if value is None else size(value) for value in _sizes(layer)),
     )
+
+
+def _sizes(layer: ProfiledLayer) -> tuple[int | None, ...]:
+    return layer.activation_bytes, layer.memory_bytes, layer.output_bytes
 
 
 def _weights(layer: ProfiledLayer) -> str:

@@ -33,10 +33,17 @@ DEEPSPEED = ("--deepspeed", "--deepspeed_config", "--deepspeed-config", "--zero-
 """Flags that Megatron-DeepSpeed alone has."""
 
 
+CHECKPOINTING = ("--checkpoint-activations", "--activations-checkpoint-method")
+"""Flags of full recomputation in Megatron-LM of 2021 and early 2022, and in its forks."""
+
+EARLIER = (*CHECKPOINTING, "--DDP-impl")
+"""Flags that were gone before Megatron-LM was built on Megatron-Core."""
+
+
 def software_of(keys: Keys) -> str:
     """Return the framework whose arguments these are, by its name in `nest.costing`."""
     if not any(is_given(keys, flag) for flag in DEEPSPEED):
-        return "megatron-core"
+        return "megatron-2022" if any(is_given(keys, flag) for flag in EARLIER) else "megatron-core"
     return "megatron-deepspeed-bf16" if is_given(keys, "--bf16") else "megatron-deepspeed"
 
 
@@ -86,8 +93,8 @@ def _open(keys: Keys, flag: str, value: object) -> bool:
 def _kept(keys: Keys, chunks: int) -> dict[str, Stated]:
     """Return what layers compute again, and how many of each stage do."""
     kind = keys.text("--recompute-granularity") or ("selective" if is_given(keys, "--recompute-activations") else "")
-    if not kind and is_given(keys, "--checkpoint-activations"):
-        kind = "full"  # of Megatron-LM before 2022, and of its forks
+    if not kind and any(is_given(keys, flag) for flag in CHECKPOINTING):
+        kind = "full"
     if kind not in ("", "selective", "full"):
         raise InvalidProblem("--recompute-granularity", f"{kind!r}", "give full or selective")
     modules = _several(keys, "--recompute-modules")

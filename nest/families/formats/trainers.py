@@ -7,13 +7,19 @@ from dataclasses import replace
 
 from nest.families.attention import Attention
 from nest.families.decoder import Decoder
-from nest.families.description import Description
+from nest.families.description import Description, Stated
 from nest.families.feeds import Experts, Mlp
 from nest.families.huggingface.dense import mpt_decoder, read_dense
 from nest.families.huggingface.traits import TRAITS
 from nest.families.keys import MOST_LAYERS, Keys
 from nest.families.layers import Layer, Sublayer
 from nest.families.parts import LAYER, RMS, Norm
+
+STRATEGIES = {"NO_SHARD": 0, "SHARD_GRAD_OP": 2, "FULL_SHARD": 3}
+"""ZeRO types by the sharding strategies of FSDP."""
+
+PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16", "amp_fp8": "fp8", "fp32": "fp32"}
+"""Data types of products by ``precision``."""
 
 
 def read_foundry(table: Mapping[str, object]) -> Description:
@@ -29,8 +35,10 @@ def read_foundry(table: Mapping[str, object]) -> Description:
     rotated = attention.flag("alibi", False) or attention.flag("rope", False)
     if not rotated and model.flag("learned_pos_emb", True, noted=True):
         decoder = replace(decoder, positions=decoder.sequence)
-    settings = {"global_batch": keys.whole("global_train_batch_size"), "sequence": keys.whole("max_seq_len")}
-    found = {name: value for name, value in settings.items() if value is not None}
+    found = _sizes(keys, sequence="max_seq_len", **BATCHES) | _of_fsdp(keys, "fsdp_config")
+    sharded = keys.nested("fsdp_config")
+    if sharded is not None and sharded.flag("activation_checkpointing", False):
+        found["recompute"] = "full"
     made = decoder.architecture("", "mpt").with_notes(*model.notes)
     return Description("llm-foundry settings", made, found, "fsdp")
 
@@ -55,10 +63,34 @@ def read_olmo(table: Mapping[str, object]) -> Description:
         positions=0 if model.flag("rope", False) or model.flag("alibi", False) else model.size("max_sequence_length"),
         sequence=model.whole("max_sequence_length") or 0,
     )
-    batch = keys.whole("global_train_batch_size")
-    settings = {} if batch is None else {"global_batch": batch}
+    settings = _sizes(keys, **BATCHES) | _of_fsdp(keys, "fsdp")
     made = decoder.architecture("", "olmo").with_notes(*keys.notes)
     return Description("OLMo settings", made, settings, "fsdp")
+
+
+BATCHES = {"global_batch": "global_train_batch_size", "microbatch": "device_train_microbatch_size"}
+"""Batch sizes by the keys that both have for them."""
+
+
+def _sizes(keys: Keys, **names: str) -> dict[str, Stated]:
+    """Return the sizes that are numbers: a microbatch may be found at the start (``auto``)."""
+    whole = {name: keys.whole(key) for name, key in names.items() if keys.table.get(key) != "auto"}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def _of_fsdp(keys: Keys, table: str) -> dict[str, Stated]:
+    """Return the data type of products, and the ZeRO type that the strategy in a table is."""
+    precision, found = keys.text("precision"), dict[str, Stated]()
+    if precision in PRECISIONS:
+        found["dtype"] = PRECISIONS[precision]
+    sharded = keys.nested(table)
+    if sharded is None:
+        return found
+    strategy = sharded.text("sharding_strategy", "FULL_SHARD")
+    if strategy in STRATEGIES:
+        return found | {"zero": STRATEGIES[strategy]}
+    keys.note(f"{table}.sharding_strategy {strategy}: not read; --zero and --zero-groups decide")
+    return found
 
 
 def _olmo_attention(model: Keys, width: int) -> Attention:
