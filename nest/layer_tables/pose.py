@@ -162,7 +162,7 @@ def table_problem(run: TableRun) -> PosedTable:
             graphs[Variant(point.tensor, microbatch=point.microbatch)] = table_graph(run, point)
     if not graphs:
         last = left[-1]
-        raise InvalidProblem("", f"no row can be planned with; {last}", "measure other widths", run.table.source)
+        raise InvalidProblem("", f"no row can be planned with; {last}", "measure others, or change --cluster or --global-batch", run.table.source)
     return PosedTable(run, _problem(run, graphs), Tried((*left, *_once(run)), run.reserve))
 
 

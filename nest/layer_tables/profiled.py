@@ -151,7 +151,7 @@ def _unsaid(given: Profiled) -> list[str]:
     """Return which widths and sizes the files leave open, and nobody says besides."""
     profiles, said = [profile for _, profile in given.profiles], given.said
     found = []
-    if said.tensor is None and given.form == "Metis JSON" and any(each.tensor is None for each in profiles):
+    if said.tensor is None and given.form in ("Metis JSON", "Aceso CSV") and any(each.tensor is None for each in profiles):
         found.append("of which tensor width it is, is not said (--tensor)")
     if said.microbatch is None and any(each.microbatch is None for each in profiles):
         found.append("of which microbatch it is, is not said (--microbatch)")
