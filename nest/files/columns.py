@@ -144,8 +144,8 @@ def _split(line: str, mark: str = ",") -> list[str]:
 def _cells(document: Document, *, lies: bool) -> list[tuple[str, list[str]]]:
     """Return the cells of each row, and where it stands."""
     numbered = ((at, line) for at, line in enumerate(document.text.splitlines(), start=1) if line.strip())
-    lines = [(f"line {at}", line) for at, line in numbered if not line.lstrip().startswith("#")]
-    lines = [(where, _cells_at(document, where, line)) for where, line in lines]
+    said = [(f"line {at}", line) for at, line in numbered if not line.lstrip().startswith("#")]
+    lines = [(where, _cells_at(document, where, line)) for where, line in said]
     if not lies:
         return lines
     for where, cells in lines:
