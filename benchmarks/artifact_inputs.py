@@ -32,6 +32,7 @@ from measure import (
     in_process,
     machine,
     number,
+    options,
     table,
     write_json,
 )
@@ -139,13 +140,11 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = options(__doc__, "inputs with this text in their name")
     made.add_argument("inputs", type=Path, help="folder of the artifact's inputs")
     made.add_argument("--measured", type=Path, help="the artifact's own runs")
     made.add_argument("--optima", type=Path, help="optima under preset artifact, without sharding")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     made.add_argument("--repeats", type=int, default=20, help="most runs of which the best counts (default 20)")
-    made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
     made.add_argument("--processes", default="", metavar="TEXT", help="whole processes only for inputs with this text")
     made.add_argument("--in-process", action="store_true", help="no whole processes")
     return made

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from artifact_inputs import BUILD, KILLED
-from measure import machine, number, write_json
+from measure import machine, number, options, write_json
 from price_range import Shape, price_range
 
 from nest.cost.schedule import iteration
@@ -173,11 +173,9 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = options(__doc__, "inputs with this text in their name")
     made.add_argument("inputs", type=Path, help="folder of the artifact's inputs")
     made.add_argument("--measured", type=Path, required=True, help="the artifact's own runs")
-    made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

@@ -14,10 +14,9 @@ import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
-from pathlib import Path
 from typing import Any, Literal
 
-from measure import Target, console, machine, write_json
+from measure import Target, console, machine, options, write_json
 from run_figures import Figures, measured_document, show
 
 DEVICES, BATCH, SEQUENCE = 1024, 1536, 2048
@@ -94,10 +93,9 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = options(__doc__)
     made.add_argument("--repeats", type=int, default=3, metavar="N", help="of the whole process, best (default 3)")
     made.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for each process (default 60)")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

@@ -13,13 +13,11 @@ fat-tree, batch 4,096, and the runs of `instances/`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from measure import ROOT, Target, console, machine, table, write_json
+from measure import ROOT, Target, console, machine, options, table, write_json
 from run_figures import plan_of
 
 from nest.cluster import Cluster
@@ -98,7 +96,7 @@ class Row:
 
 def main() -> None:
     """Solve and print."""
-    arguments = parser().parse_args()
+    arguments = options(__doc__, "problems with this text in their name").parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
     rows = []
@@ -111,14 +109,6 @@ def main() -> None:
     lowest = min((ratio for row in rows for ratio in row.ratios.values()), default=None)
     screen.print(Target("smallest ratio", lowest, 1, at_least=True).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "rows": [asdict(row) for row in rows]})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only problems with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def runs() -> Iterator[Run]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measure import Target, console, growth_exponent, machine, number, table, write_json
+from measure import Target, console, growth_exponent, machine, number, options, table, write_json
 from run_figures import Figures, measured_document
 
 WIDE = {"family": "llama", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 128256, "seq": 8192}
@@ -100,12 +100,10 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only series with this text in model and size")
+    made = options(__doc__, "series with this text in model and size")
     made.add_argument("--every", type=int, default=1, metavar="N", help="only every so many points of a series")
     made.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="for each point (default 120)")
     made.add_argument("--plot", type=Path, metavar="FILE", help="draw the seconds too (needs matplotlib)")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

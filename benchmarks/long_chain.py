@@ -18,11 +18,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Target, console, growth_exponent, in_process, machine, number, table, write_json
+from measure import Target, console, growth_exponent, in_process, machine, number, options, table, write_json
 
 from nest.cluster import Cluster, Level
 from nest.graph import Edge, Layer, LayerGraph
@@ -190,13 +189,11 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only settings with this text in their name")
+    made = options(__doc__, "settings with this text in their name")
     made.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for each case (default 60)")
     made.add_argument("--growth", action="store_true", help="also how the time grows with layers and with devices")
     made.add_argument("--random", type=int, default=0, metavar="COUNT", help="also so many random settings")
     made.add_argument("--one", metavar="JSON", help="solve the case that this says, and print the figures as JSON")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

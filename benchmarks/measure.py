@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -154,6 +155,23 @@ def _commit() -> str:
     except OSError:
         return "no repository"
     return done.stdout.strip() or "no repository"
+
+
+def options(description: str | None, what: str = "") -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks.
+
+    Parameters
+    ----------
+    description
+        Of the script.
+    what
+        What ``--only`` picks by a text, as in ``runs with this text in their name``; without it there is no ``--only``.
+    """
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if what:
+        made.add_argument("--only", default="", metavar="TEXT", help=f"only {what}")
+    made.add_argument("--json", type=Path, help="write all figures to this file too")
+    return made
 
 
 def console() -> Console:

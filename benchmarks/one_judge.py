@@ -9,14 +9,12 @@ optimum. Runs are those of `instances/`; `usual_layouts.py` has layouts that wer
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import gcd
-from pathlib import Path
 
 from freed_choices import all_again
-from measure import ROOT, Target, console, geometric_mean, machine, table, write_json
+from measure import ROOT, Target, console, geometric_mean, machine, options, table, write_json
 from run_figures import plan_of as spelled
 
 from nest.constraints import EqualStages
@@ -204,7 +202,7 @@ RULES: tuple[Callable[[Case], Judged], ...] = (megatron, fsdp, equal_cost, layer
 
 def main() -> None:
     """Solve, judge and print."""
-    arguments = parser().parse_args()
+    arguments = options(__doc__, "runs with this text in their name").parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
     rows = []
@@ -216,14 +214,6 @@ def main() -> None:
     least = min((ratio for row in rows for ratio in ratios(row) if ratio), default=None)
     screen.print(Target("smallest ratio", least, 1, at_least=True).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "rows": [asdict(row) for row in rows]})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def row_of(run: Run) -> Row:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import Target, console, machine, number, table, write_json
+from measure import Target, console, machine, number, options, table, write_json
 
 from nest.files import read_problem
 from nest.presets import ARTIFACT, PAPER
@@ -102,14 +102,12 @@ def of_runs(only: str) -> Iterator[Problem]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = options(__doc__, "inputs with this text in their name")
     made.add_argument("inputs", type=Path, nargs="?", help="folder of problem files")
     made.add_argument("--runs", action="store_true", help="the runs of instances/, under preset default")
     made.add_argument("--backend", choices=sorted(GAPS), default="cpsat", help="which solver (default cpsat)")
     made.add_argument("--zero", choices=sorted(ZERO), default="none", help="ZeRO of the stages (default none)")
-    made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
     made.add_argument("--limit", type=float, default=300.0, help="seconds for each (default 300)")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

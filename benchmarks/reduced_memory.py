@@ -20,11 +20,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from measure import ROOT, Target, console, in_process, machine, number, table, write_json
+from measure import ROOT, Target, console, in_process, machine, number, options, table, write_json
 
 from nest.evaluate import Evaluation, evaluate
 from nest.files import apply_settings, read_problem
@@ -138,12 +137,10 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only models with this text in their name")
+    made = options(__doc__, "models with this text in their name")
     made.add_argument("--sweep", action="store_true", help="also cut the memory of five models step by step")
     made.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for each case (default 60)")
     made.add_argument("--one", metavar="JSON", help="solve the case that this says, and print the figures as JSON")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

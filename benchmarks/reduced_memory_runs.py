@@ -10,14 +10,12 @@ as the paper's plan uses, and the fewest devices; each is proven.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from freed_choices import ANY_ZERO, WHOLE, paper_runs
-from measure import ROOT, Target, console, machine, number, table, write_json
+from measure import ROOT, Target, console, machine, number, options, table, write_json
 from reduced_memory import GIB, MIB, spell_bytes
 from run_figures import plan_of
 
@@ -74,7 +72,7 @@ class Outcome:
 
 def main() -> None:
     """Solve and print."""
-    arguments = parser().parse_args()
+    arguments = options(__doc__, "models with this text in their name").parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
     outcomes = []
@@ -86,14 +84,6 @@ def main() -> None:
     unproven = sum(outcome.status not in (Status.OPTIMAL, Status.INFEASIBLE) for outcome in outcomes)
     screen.print(Target("cases without a proof", unproven, 0).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "outcomes": [asdict(outcome) for outcome in outcomes]})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only models with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def outcomes_of(case: Case) -> Iterator[Outcome]:

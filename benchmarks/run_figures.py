@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from measure import PROGRAM, ROOT, Process, Target, console, in_process, machine, number, table, write_json
+from measure import PROGRAM, ROOT, Process, Target, console, in_process, machine, number, options, table, write_json
 
 from nest.plan import Plan
 from nest.runs import is_run, problem_of, read_run
@@ -105,12 +105,10 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their name")
+    made = options(__doc__, "runs with this text in their name")
     made.add_argument("--repeats", type=int, default=3, metavar="N", help="of the whole process, best (default 3)")
     made.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="for each process (default 120)")
     made.add_argument("--one", type=Path, metavar="FILE", help="solve this run, and print the figures as JSON")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

@@ -10,12 +10,10 @@ well (``splits_batch``). All three are proven optima, or that there is no plan i
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
-from measure import Target, console, machine, table, write_json
+from measure import Target, console, machine, options, table, write_json
 from stage_widths import MODELS, timed
 
 from nest.families import Hyperparameters, from_hyperparameters
@@ -61,7 +59,7 @@ class Row:
 
 def main() -> None:
     """Solve and print."""
-    arguments = parser().parse_args()
+    arguments = options(__doc__, "problems with this text in their name").parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
     rows = [row_of(run) for run in runs() if arguments.only in run.name]
@@ -70,14 +68,6 @@ def main() -> None:
     longest = max((max(row.cpu_s) for row in rows), default=None)
     screen.print(Target("processor seconds of a search", longest, SECONDS).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "rows": [asdict(row) for row in rows]})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only problems with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def runs() -> list[Run]:

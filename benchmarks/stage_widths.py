@@ -10,12 +10,10 @@ gain nothing; they do where a pipeline has to be cut into stages that no one wid
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from measure import Target, console, machine, table, write_json
+from measure import Target, console, machine, options, table, write_json
 
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
@@ -69,7 +67,7 @@ class Row:
 
 def main() -> None:
     """Solve and print."""
-    arguments = parser().parse_args()
+    arguments = options(__doc__, "problems with this text in their name").parse_args()
     screen = console()
     screen.print(machine(), soft_wrap=True)
     rows = [row_of(run) for run in runs() if arguments.only in run.name]
@@ -78,14 +76,6 @@ def main() -> None:
     longest = max((row.own_widths_cpu_s for row in rows), default=None)
     screen.print(Target("processor seconds with own widths", longest, SECONDS).line(), markup=False)
     write_json(arguments.json, {"machine": machine(), "rows": [asdict(row) for row in rows]})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="TEXT", help="only problems with this text in their name")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
-    return made
 
 
 def runs() -> list[Run]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import Target, console, geometric_mean, machine, number, table, write_json
+from measure import Target, console, geometric_mean, machine, number, options, table, write_json
 
 from nest.files import read_problem
 from nest.milp import solve_cpsat
@@ -84,12 +84,10 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = options(__doc__, "inputs with this text in their name")
     made.add_argument("inputs", type=Path, help="folder of problem files")
-    made.add_argument("--only", default="", metavar="TEXT", help="only inputs with this text in their name")
     made.add_argument("--limit", type=float, default=LIMIT_S, help=f"seconds for each run (default {LIMIT_S:g})")
     made.add_argument("--repeats", type=int, default=1, help="runs of which the fastest counts (default 1)")
-    made.add_argument("--json", type=Path, help="write all figures to this file too")
     return made
 
 

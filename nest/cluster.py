@@ -370,6 +370,10 @@ class Cluster:
         """Return how many devices are of a class."""
         return int(self._counts[self.class_names.index(name), -1])
 
+    def counts_of(self, devices: Ints) -> tuple[int, ...]:
+        """Return how many of some devices are of each class, the cluster's own first."""
+        return tuple(np.bincount(self.kinds[devices], minlength=len(self.classes) + 1).tolist())
+
     def hbm_bytes_of(self, classes: Collection[str]) -> Number:
         """Return the least memory of devices of some classes; none stands for the cluster's own."""
         sizes = {each.name: each.hbm_bytes for each in self.classes} | {self.own_class: self.hbm_bytes}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -169,3 +169,7 @@ closely. What is exchanged is that of type 1.
 def exchanging_type(zero: int, stages: int, training: Training) -> int:
     """Return a ZeRO type, or `HELD`, under which a stage of so many exchanges and holds."""
     return HELD if zero == 3 and stages > 1 and training.holds_gathered else zero
+
+
+SWITCHES = tuple(each.name for each in fields(Training) if each.type == "bool")
+"""Names of what a training does or does not, in their order."""

@@ -13,12 +13,12 @@ import oracle_default
 import oracle_plans
 import oracle_schedules
 import pytest
+import sum_programmes as programmes
 import test_branches as branches
 import test_chunks_agreement as chunked
 import test_crossing as crossing
-import test_milp_sums as programmes
 import test_simulated_chunks as played
-import test_uneven_agreement as uneven
+import uneven_checks as uneven
 from random_branches import BRANCHED, random_branched
 from random_default import SMALL, Size, framed, holding_experts, random_problem
 from random_inside import SMALL as SHARDED

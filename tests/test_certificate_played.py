@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from injected import Fault, noticed, plus, tight, time_is_up_after, with_more, without_first, without_last
 from random_branches import random_branched, random_branched_plan
 from random_constraints import LOCAL_KINDS, random_constraints
 from random_default import Size, random_plan, random_problem
 from random_places import roomy
 from random_schedules import scheduled
 from seeds import seeds
-from test_certificate_sums import FewStages, claim_of, confirmed, outer_choices, run_problem
+from test_certificate_sums import FewStages, certified_and_refuted, claim_of, confirmed, outer_choices, run_problem
 from test_chunks_agreement import chunked_problem, constrained_problem
 from test_simulated_chunks import rivals
 
 from nest.certificate import Outcome, check, played_check, played_plans, sum_check
-from nest.certificate.choices import Undecided
 from nest.certificate.played_choices import PlayedChoices
 from nest.certificate.played_chunks import PlayedChunks, by_stages
 from nest.certificate.played_passes import Passes, Shape, taken
@@ -35,7 +35,6 @@ from nest.certificate.played_paths import Paths
 from nest.certificate.played_plans import PlayedPlans
 from nest.certificate.played_stages import PlayedStages, Ways
 from nest.certificate.sum_memory import Memory
-from nest.certify import Finding, certify, confirm
 from nest.cost.schedules import Schedule
 from nest.evaluate import evaluate
 from nest.pipeline import Pipeline, StageTimes, simulate
@@ -229,32 +228,16 @@ def test_deadline_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(problem, optimum, deadline=time.perf_counter() + 3600).holds
     outcomes = set()
     for patience in (0, 1, 3, 9, 30, 100, 10_000):
-        times = iter(range(patience))
-        monkeypatch.setattr(sum_check.Claim, "watch", lambda _, times=times: _stop_at_the_end(times))
+        monkeypatch.setattr(sum_check.Claim, "watch", time_is_up_after(patience))
         verdict = check(problem, optimum)
         outcomes.add(verdict.outcome)
         assert (verdict.outcome is Outcome.PROVEN) == (verdict.settled == verdict.choices)
     assert outcomes == {Outcome.UNDECIDED, Outcome.PROVEN}
 
 
-def _stop_at_the_end(times: Any) -> None:
-    if next(times, None) is None:
-        raise Undecided
-
-
 def test_certificates() -> None:
     """A plan is certified, another refuted by a better one, and an answer confirmed."""
-    problem = random_problem(1, SMALL).with_preset(SIMULATED)
-    result = solve(problem)
-    assert result.plan is not None
-    assert confirm(problem, result).finding is Finding.OPTIMAL
-    assert certify(problem, result.plan).finding is Finding.OPTIMAL
-    worse = next(
-        plan
-        for plan in (random_plan(seed, problem) for seed in range(1000))
-        if (verdict := evaluate(problem, plan)).legal and verdict.objective_ticks != result.objective_ticks
-    )
-    assert certify(problem, worse).finding is Finding.REFUTED
+    certified_and_refuted(random_problem(1, SMALL).with_preset(SIMULATED))
 
 
 @pytest.mark.parametrize("file", ["llama3-8b_h100_64.toml", "bertlarge_a100_64.toml"])
@@ -275,26 +258,6 @@ def test_more_runs(file: str) -> None:
     test_run(file)
 
 
-def _without_first(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: list(method(*arguments))[1:]
-
-
-def _without_last(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments)[:-1]
-
-
-def _one_more(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments) + 1
-
-
-def _waiting_longer(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(*arguments: Any) -> Any:
-        found = method(*arguments)
-        return found._replace(wait=found.wait + 1)
-
-    return wrong
-
-
 def _one_of_each(method: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: Ways) -> Ways:
         found: Ways = method(self)
@@ -303,23 +266,15 @@ def _one_of_each(method: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _tight(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: Memory, *arguments: Any) -> Any:
-        self.room = self.room * 3 // 4
-        return method(self, *arguments)
-
-    return wrong
-
-
-FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an arrangement is forgotten": (sum_check, "apart", _without_last),
-    "a placing is forgotten": (played_check, "standings", _without_last),
-    "what is played takes a tick longer": (played_plans, "taken", _one_more),
-    "a stage waits a tick longer": (PlayedStages, "reach", _waiting_longer),
+FAULTS: dict[str, Fault] = {
+    "an arrangement is forgotten": (sum_check, "apart", without_last),
+    "a placing is forgotten": (played_check, "standings", without_last),
+    "what is played takes a tick longer": (played_plans, "taken", plus(1)),
+    "a stage waits a tick longer": (PlayedStages, "reach", with_more("wait")),
     "one way of each stage is enough": (Ways, "undominated", _one_of_each),
-    "activations take a tick longer": (PlayedStages, "_activations", _one_more),
+    "activations take a tick longer": (PlayedStages, "_activations", plus(1)),
     "pipelines are not begun": (PlayedPlans, "_further", lambda method: lambda *all_: method(*all_).pick(slice(0))),
-    "memory is a quarter too small": (Memory, "spared", _tight),
+    "memory is a quarter too small": (Memory, "spared", tight),
     "layers take more whatever the cuts": (
         PlayedChoices,
         "_takes",
@@ -332,10 +287,7 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that rules out too much confirms what is too high, or shows a plan that the judge prices otherwise."""
-    owner, name, wrong = FAULTS[fault]
-    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
-    with pytest.raises(AssertionError):
-        _confirm_all()
+    noticed(FAULTS[fault], monkeypatch, _confirm_all)
 
 
 def _confirm_all() -> None:
@@ -344,10 +296,10 @@ def _confirm_all() -> None:
         confirmed(played(seed, random_branched(seed)))
 
 
-FAULTS_OF_CHUNKS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an outer choice is forgotten": (sum_check, "chunked", _without_first),
-    "one that is fast enough is left out": (played_check, "fast_enough", _without_last),
-    "a way is forgotten": (PlayedChunks, "_ways", _without_last),
+FAULTS_OF_CHUNKS: dict[str, Fault] = {
+    "an outer choice is forgotten": (sum_check, "chunked", without_first),
+    "one that is fast enough is left out": (played_check, "fast_enough", without_last),
+    "a way is forgotten": (PlayedChunks, "_ways", without_last),
     "there is less room to synchronise": (PlayedChunks, "_room", lambda method: lambda *each: method(*each) - 1),
 }
 
@@ -355,10 +307,7 @@ FAULTS_OF_CHUNKS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS_OF_CHUNKS)
 def test_a_fault_with_chunks_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of interleaved pipelines."""
-    owner, name, wrong = FAULTS_OF_CHUNKS[fault]
-    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
-    with pytest.raises(AssertionError):
-        _confirm_all_chunked()
+    noticed(FAULTS_OF_CHUNKS[fault], monkeypatch, _confirm_all_chunked)
 
 
 def _confirm_all_chunked() -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
 import oracle_chunks as chunks
 import oracle_default as oracle
 import pytest
+from injected import Fault, noticed, plus, tight, with_more, without_first, without_last
 from random_branches import random_branched
 from random_default import SMALL, Size, random_plan, random_problem
 from random_places import roomy
@@ -118,15 +119,7 @@ def _confirm_all() -> None:
 
 def test_a_fault_of_the_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first argument on memory is looked at, too."""
-    spared = Memory.spared
-
-    def tight(self: Memory, *arguments: Any) -> Any:
-        self.room = self.room * 3 // 4
-        return spared(self, *arguments)
-
-    monkeypatch.setattr(Memory, "spared", tight)
-    with pytest.raises(AssertionError):
-        _confirm_all()
+    noticed((Memory, "spared", tight), monkeypatch, _confirm_all)
 
 
 WIDER = Size(layers=16, devices=64, levels=4, variants=2, batch=64)
@@ -191,18 +184,6 @@ def test_deadline_with_chunks() -> None:
     assert stopped.choices == len(outer_chunked(problem))
 
 
-def _without_first(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: islice(method(*arguments), 1, None)
-
-
-def _without_last(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments)[:-1]
-
-
-def _one_more(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: method(*arguments) + 1
-
-
 def _stop_at_once(method: Callable[..., Any]) -> Callable[..., Any]:
     asked = set[ChunkedStages]()
 
@@ -214,21 +195,13 @@ def _stop_at_once(method: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _longer(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(*arguments: Any) -> Any:
-        found = method(*arguments)
-        return found and found._replace(layers=found.layers, ticks=found.ticks + 1)
-
-    return wrong
-
-
-FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an outer choice is forgotten": (sum_check, "chunked", _without_first),
-    "a placing is forgotten": (sum_check, "standing", _without_first),
-    "one that is fast enough is left out": (sum_check, "fast_enough", _without_last),
-    "a way to shard is forgotten": (Cut, "ways", _without_last),
-    "recomputation takes a tick longer": (Cut, "cheapest", _longer),
-    "an iteration takes a tick longer": (Chunked, "takes", _one_more),
+FAULTS: dict[str, Fault] = {
+    "an outer choice is forgotten": (sum_check, "chunked", without_first),
+    "a placing is forgotten": (sum_check, "standing", without_first),
+    "one that is fast enough is left out": (sum_check, "fast_enough", without_last),
+    "a way to shard is forgotten": (Cut, "ways", without_last),
+    "recomputation takes a tick longer": (Cut, "cheapest", with_more("ticks")),
+    "an iteration takes a tick longer": (Chunked, "takes", plus(1)),
     "no cap on synchronisation is tried but the first": (ChunkedStages, "_least", _stop_at_once),
 }
 """Faults that make the checker rule out too much."""
@@ -237,10 +210,7 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_with_chunks_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that rules out too much confirms what is too high, or shows a plan that the judge prices otherwise."""
-    owner, name, wrong = FAULTS[fault]
-    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
-    with pytest.raises(AssertionError):
-        _confirm_all_chunked()
+    noticed(FAULTS[fault], monkeypatch, _confirm_all_chunked)
 
 
 def _confirm_all_chunked() -> None:

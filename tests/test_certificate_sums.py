@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import oracle_plans
 import pytest
+from injected import Fault, noticed, plus, tight, time_is_up_after, with_more, without_last
 from pace import is_within
 from random_branches import random_branched, random_branched_plan
 from random_default import SMALL, Size, random_plan, random_problem
@@ -23,7 +24,6 @@ from random_places import roomy
 from seeds import seeds
 
 from nest.certificate import Outcome, check, sum_check, sum_choices, sum_memory, sum_stages, sum_trade
-from nest.certificate.choices import Undecided
 from nest.certificate.sum_boxes import Boxes
 from nest.certificate.sum_choices import by_mean, by_memory, schedule_of, too_slow
 from nest.certificate.sum_memory import Memory
@@ -196,51 +196,13 @@ def test_deadline_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert optimum is not None
     outcomes, settled = Counter[Outcome](), set()
     for patience in (0, 1, 2, 5, 9, 20, 40, 80, 160, 600):
-        times = iter(range(patience))
-        monkeypatch.setattr(sum_check.Claim, "watch", lambda _, times=times: _stop_at_the_end(times))
+        monkeypatch.setattr(sum_check.Claim, "watch", time_is_up_after(patience))
         verdict = check(problem, optimum)
         outcomes[verdict.outcome] += 1
         assert verdict.holds == (verdict.settled == verdict.choices)
         settled.add(verdict.settled)
     assert outcomes.keys() == {Outcome.UNDECIDED, Outcome.PROVEN}
     assert len(settled) > 2
-
-
-def _stop_at_the_end(times: Any) -> None:
-    if next(times, None) is None:
-        raise Undecided
-
-
-def _plus(ticks: int) -> Callable[..., Any]:
-    return lambda method: lambda *arguments, **named: method(*arguments, **named) + ticks
-
-
-def _without_last(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **named: list(method(*arguments, **named))[:-1]
-
-
-def _loads_one_more(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(*arguments: Any) -> Any:
-        found = method(*arguments)
-        return found._replace(load=found.load + 1)
-
-    return wrong
-
-
-def _sum_one_more(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(*arguments: Any) -> Any:
-        path = method(*arguments)
-        return path and path._replace(loads=path.loads + 1)
-
-    return wrong
-
-
-def _tight(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: Memory, *arguments: Any) -> Any:
-        self.room = self.room * 3 // 4
-        return method(self, *arguments)
-
-    return wrong
 
 
 def _more_before(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -255,17 +217,17 @@ def _in_the_order_given(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda tables: np.cumsum(tables.work[::-1])[::-1]
 
 
-MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "an arrangement is forgotten": (sum_check, "apart", _without_last),
-    "a placing is forgotten": (sum_check, "standings", _without_last),
-    "an option is forgotten": (SumStages, "_for_loads", _without_last),
-    "every stage takes one tick longer": (SumStages, "loads", _loads_one_more),
-    "the least sum is one tick too high": (Boxes, "path", _sum_one_more),
-    "the cap on loads is one tick too low": (sum_choices, "_cap", _plus(-1)),
-    "types 2 and 3 take more than they do": (sum_stages, "least_extra", _plus(10**17)),
+MUTATIONS: dict[str, Fault] = {
+    "an arrangement is forgotten": (sum_check, "apart", without_last),
+    "a placing is forgotten": (sum_check, "standings", without_last),
+    "an option is forgotten": (SumStages, "_for_loads", without_last),
+    "every stage takes one tick longer": (SumStages, "loads", with_more("load")),
+    "the least sum is one tick too high": (Boxes, "path", with_more("loads")),
+    "the cap on loads is one tick too low": (sum_choices, "_cap", plus(-1)),
+    "types 2 and 3 take more than they do": (sum_stages, "least_extra", plus(10**17)),
     "ranks send more than they do": (sum_trade, "_rate", lambda method: lambda *arguments: 10 * method(*arguments)),
     "boxes stop at the first path": (Boxes, "path", lambda _: lambda *_: None),
-    "memory is a quarter too small": (Memory, "spared", _tight),
+    "memory is a quarter too small": (Memory, "spared", tight),
     "the work before a stage is too much": (Boxes, "__init__", _more_before),
     "more waits for a layer than does": (sum_memory, "_behind", _in_the_order_given),
 }
@@ -275,14 +237,11 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", MUTATIONS)
 def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checker that rules out too much confirms what is too high, or shows a plan that the judge prices otherwise."""
-    owner, name, wrong = MUTATIONS[fault]
-    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
-    with pytest.raises(AssertionError):
-        _confirm_all(range(160))
+    noticed(MUTATIONS[fault], monkeypatch, _confirm_all)
 
 
-def _confirm_all(seeds: range) -> None:
-    for seed in seeds:
+def _confirm_all() -> None:
+    for seed in range(160):
         confirmed(random_problem(seed, SMALL))
         confirmed(roomy(seed))
         confirmed(random_branched(seed))
@@ -304,9 +263,8 @@ def test_a_table_that_is_too_cheap_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         check(problem, optimum)
 
 
-def test_certificates() -> None:
-    """A plan is certified, another refuted by a better one, and an answer confirmed."""
-    problem = random_problem(0, SMALL)
+def certified_and_refuted(problem: Problem) -> None:
+    """Assert that the best plan is certified, another refuted by a better one, and the answer confirmed."""
     result = solve(problem)
     assert result.plan is not None
     assert confirm(problem, result).finding is Finding.OPTIMAL
@@ -317,6 +275,11 @@ def test_certificates() -> None:
         if (verdict := evaluate(problem, plan)).legal and verdict.objective_ticks != result.objective_ticks
     )
     assert certify(problem, worse).finding is Finding.REFUTED
+
+
+def test_certificates() -> None:
+    """Whoever asks for a certificate gets the checker's word."""
+    certified_and_refuted(random_problem(0, SMALL))
 
 
 def run_problem(file: str, preset: Preset = DEFAULT) -> tuple[Problem, int]:

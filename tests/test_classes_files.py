@@ -11,7 +11,7 @@ from random_classes import mixed
 from test_classes import ONE, chain, posed, two_classes
 
 from nest.cli import cli
-from nest.costing import Layout, Setting, recipe_named
+from nest.costing import LayerProfile, Layout, Measurement, Setting, recipe_named
 from nest.errors import InvalidPlan, InvalidProblem
 from nest.evaluate import evaluate
 from nest.export.base import Assignment, Inexpressible, require_order
@@ -222,11 +222,12 @@ def test_utilisation_is_that_of_what_is_used() -> None:
 
 
 def test_what_takes_one_class() -> None:
-    """Estimates and profiles are of one kind of device, and say so."""
+    """Estimates with profiles are of one kind of device, and say so."""
     layout, setting = Layout(32, 16), Setting(2048, 1)
     run = mixed_run()
-    given = Given(run.model, run.hardware, setting, layout, recipe_named("mixed"))
-    with pytest.raises(InvalidProblem, match="an estimate takes devices of one class"):
+    rows = (Measurement("embedding", 1, 1, 0.0, 0.0),)
+    given = Given(run.model, run.hardware, setting, layout, recipe_named("mixed"), LayerProfile(rows, "profile"))
+    with pytest.raises(InvalidProblem, match="a profile takes devices of one class"):
         _ = given.problem
     with pytest.raises(InvalidProblem, match="0 further devices"):
         Hardware(run.hardware.device, run.hardware.cluster, run.hardware.facts)

@@ -86,7 +86,7 @@ def test_recomputation_that_no_layer_can(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "layers.csv"
     path.write_text(TABLE)
     said = refused(capsys, "solve", "--model", str(path), *SOLVED, "--recompute", "selective")
-    assert "choices.stage_recompute: selective alone, and no layer can compute that again" in said
+    assert "recompute: selective: no layer of the table can" in said
 
 
 @pytest.mark.parametrize(

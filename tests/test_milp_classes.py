@@ -14,18 +14,19 @@ from random_branches import BRANCHED, random_branched
 from random_classes import FEW, divided, mixed, mixed_places
 from random_default import Size, random_problem
 from random_places import idle_plan
-from random_problems import show_plan, show_problem
+from random_problems import show_plan
 from seeds import seeds
+from sum_programmes import BACKENDS, MODELS, agree, ask, both_models, rules_agree, step_slowly
 from test_certificate_schedules import EITHER, gpipe
 from test_classes import chain, posed, two_classes
 from test_default_agreement import LARGER, TINY, constraints_of
-from test_milp_sums import BACKENDS, MODELS, agree, ask, best_of_all, both_models, covered, near
+from test_milp_sums import best_of_all, covered
 
 from nest.certify import Finding, certify
 from nest.constraints import Budget, Constraint, DistinctStages, LevelTraffic, SameSharding
 from nest.evaluate import crossing, evaluate
 from nest.graph import Layer, LayerGraph
-from nest.milp import solve_cpsat, sum_cpsat_model, sum_search
+from nest.milp import solve_cpsat
 from nest.milp.sum_choices import choices_of, least_of_variant
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_plans import encode
@@ -97,20 +98,13 @@ def test_agreement_on_larger_problems(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(12, 200))
 def test_consequences_lose_nothing(seed: int) -> None:
     """The programme of the rules alone, all outer choices and all ways in one model, has the same optimum."""
-    problem = mixed(seed, TINY)
-    wanted, made = optimum(problem), SumFormulation.whole(problem)
-    for module, run in MODELS:
-        claim = ask(module, run, made)
-        part = 0 if module is sum_cpsat_model else 1e-12
-        assert near(claim.objective, wanted, part), f"{show_problem(problem)}\n{claim}\n{wanted}"
-        assert claim.plan is None or evaluate(problem, claim.plan).legal
+    rules_agree(mixed(seed, TINY))
 
 
 @pytest.mark.parametrize("seed", seeds(8, 150))
 def test_small_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where outer choices are asked one by one, limits and horizons are near, and nothing is kept."""
-    for name, value in (("TOGETHER", 1), ("FIRST_STEP", 1e-3), ("HORIZONS", (1.01, 1.02, 1.5)), ("MOST_KEPT", 5)):
-        monkeypatch.setattr(sum_search, name, value)
+    step_slowly(monkeypatch)
     problem = mixed(300 + seed)
     agree(problem, optimum(problem), ("cpsat",))
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import oracle
 import oracle_constraints
 import pytest
+from even_ends import EvenEnds
 from random_constraints import COUPLING_KINDS, LOCAL_KINDS, random_constraints
 from random_problems import Size, show_problem
 from seeds import seeds
@@ -31,7 +32,6 @@ from nest.constraints import (
     LocalConstraint,
     Outer,
     Pin,
-    Programme,
     Run,
     SameSharding,
     Site,
@@ -280,34 +280,6 @@ def test_sums_are_shared() -> None:
     assert stage_clashes(made) == []
     assert 0 < len(clashes) <= 2 * max(made.places.position)
     assert max(len(clash.places) for clash in clashes) > 1
-
-
-@dataclass(frozen=True)
-class EvenEnds(CouplingConstraint):
-    """The first and the last stage hold equally many layers: a class as a user would write it."""
-
-    kind: ClassVar[str] = "even_ends"
-    looks_at_replicas: ClassVar[bool] = False
-    looks_at_types: ClassVar[bool] = False
-
-    @property
-    def text(self) -> str:
-        """What it asks for."""
-        return "as many layers in the first stage as in the last"
-
-    def broken_by(self, problem: Problem, whole: Whole) -> str | None:  # noqa: ARG002
-        """Return how many layers they hold, where that differs."""
-        first, last = (end - first for first, end in (whole.runs[0], whole.runs[-1]))
-        return None if first == last else f"they hold {first} and {last}"
-
-    def post(self, programme: Programme) -> None:
-        """Post that the difference is 0."""
-        terms = []
-        for slot in programme.slots:
-            terms += [(arc.end - arc.first, arc.taken) for arc in slot.arcs if slot.position == 1]
-            terms += [(arc.first - arc.end, arc.taken) for arc in slot.arcs if arc.first == 0]
-        programme.at_most(terms, 0)
-        programme.at_most([(-times, taken) for times, taken in terms], 0)
 
 
 @pytest.mark.parametrize("seed", range(4500, 4530))

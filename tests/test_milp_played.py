@@ -15,9 +15,9 @@ from random_default import SMALL, Size, random_problem
 from random_places import roomy
 from random_schedules import scheduled, scheduled_problem
 from seeds import seeds
+from sum_programmes import agree
 from test_certificate_sums import FewStages
 from test_chunks_agreement import constrained_problem
-from test_milp_sums import agree
 from test_simulated_chunks import played_problem, rivals
 
 from nest.certify import Finding, certify

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import oracle_default as oracle
 import oracle_plans
 import pytest
+from even_ends import EvenEnds
 from judging import judged
 from ortools.sat.python import cp_model
 from random_branches import BRANCHED, random_branched
@@ -18,24 +19,21 @@ from random_default import SMALL, Size, random_plan, random_problem
 from random_places import idle_plan, roomy, spoilt
 from random_problems import show_plan, show_problem
 from seeds import seeds
+from sum_programmes import BACKENDS, MODELS, agree, ask, both_models, rules_agree, step_slowly
 from test_default_agreement import LARGER, TINY, constraints_of
 from test_default_rules import BROKEN, LEGAL, PROBLEM, SHARDED
 
 from nest.certify import Finding, certify
-from nest.constraints import Budget, Constraint, CouplingConstraint, DistinctStages, Programme, SameSharding, Whole
+from nest.constraints import Budget, Constraint, DistinctStages, SameSharding
 from nest.errors import InvalidProblem, OutOfScope
 from nest.evaluate import evaluate
 from nest.milp import (
-    Claim,
     highs,
     scope,
     solve_cpsat,
     solve_pyomo,
-    sum_cpsat,
     sum_cpsat_model,
-    sum_highs,
     sum_pyomo_model,
-    sum_search,
 )
 from nest.milp.claim import NO_PATH
 from nest.milp.sum_formulation import SUM_BY_INDEX_SETS, SUM_SIDE_BY_INDEX_SETS, SumFormulation
@@ -45,45 +43,10 @@ from nest.plan import Plan
 from nest.presets import PAPER
 from nest.problem import Problem, Training
 from nest.result import Result, Status
-from nest.solve import Backend, solve
+from nest.solve import solve
 
 ROOT = Path(__file__).resolve().parent.parent
-BACKENDS: tuple[Backend, ...] = ("cpsat", "pyomo")
-MODELS: tuple[tuple[Any, Any], ...] = ((sum_cpsat_model, sum_cpsat.run), (sum_pyomo_model, sum_highs.run))
 COUPLED = Size(layers=3, devices=6, levels=2, variants=1, batch=6)
-
-both_models = pytest.mark.parametrize(("module", "run"), MODELS, ids=BACKENDS)
-
-
-def agree(problem: Problem, wanted: int | None, backends: tuple[Backend, ...] = BACKENDS) -> None:
-    """Assert that both models find an optimum, as an integer, or that there is none."""
-    shown = f"{show_problem(problem)}\nwanted: {wanted}"
-    for backend in backends:
-        found = solve(problem, backend=backend)
-        said = f"{shown}\n{backend}: {found.status} {found.objective_ticks} >= {found.bound_ticks}, {found.reason}"
-        assert found.backend == backend
-        exact = backend == "cpsat" or found.status is not Status.FEASIBLE
-        assert near(found.objective_ticks, wanted, 0 if exact else 1e-12), f"{said}\n{show_plan(found.plan)}"
-        assert (found.status is Status.INFEASIBLE) == (wanted is None), said
-        assert (found.reason is not None) == (found.status is not Status.OPTIMAL), said
-        assert not exact or found.bound_ticks == wanted, said
-        assert found.bound_ticks is None or (wanted is not None and found.bound_ticks <= wanted), said
-
-
-def near(found: int | None, wanted: int | None, part: float) -> bool:
-    """Whether an objective is the wanted one, up to a part of it, which is below what floating point tells apart."""
-    return found == wanted if found is None or wanted is None else wanted <= found <= wanted * (1 + part)
-
-
-def ask(module: Any, run: Any, made: SumFormulation, solution: SumSolution | None = None) -> Claim:
-    """Ask a solver for a programme, fixed to a solution where one is given."""
-    if not made.choices:
-        return NO_PATH
-    model = module.build(made)
-    if solution is not None:
-        model.take(solution)
-    claim: Claim = run(model, None)
-    return claim
 
 
 @pytest.mark.parametrize("seed", seeds(60, 120))
@@ -136,20 +99,13 @@ def test_agreement_on_large_problems(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(25, 50, first=200))
 def test_consequences_lose_nothing(seed: int) -> None:
     """The programme of the rules alone, all outer choices and all ways in one model, has the same optimum."""
-    problem = roomy(seed) if seed % 5 == 0 else random_problem(seed, SMALL)
-    wanted, made = solve(problem).objective_ticks, SumFormulation.whole(problem)
-    for module, run in MODELS:
-        claim = ask(module, run, made)
-        part = 0 if module is sum_cpsat_model else 1e-12
-        assert near(claim.objective, wanted, part), f"{show_problem(problem)}\n{claim}\n{wanted}"
-        assert claim.plan is None or evaluate(problem, claim.plan).legal
+    rules_agree(roomy(seed) if seed % 5 == 0 else random_problem(seed, SMALL))
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_small_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where outer choices are asked one by one, limits and horizons are near, and nothing is kept."""
-    for name, value in (("TOGETHER", 1), ("FIRST_STEP", 1e-3), ("HORIZONS", (1.01, 1.02, 1.5)), ("MOST_KEPT", 5)):
-        monkeypatch.setattr(sum_search, name, value)
+    step_slowly(monkeypatch)
     problem = random_problem(seed, SMALL)
     agree(problem, solve(problem).objective_ticks, ("cpsat",))
 
@@ -240,34 +196,6 @@ def test_coupling_of_more(kind: str, seed: int) -> None:
     """Many more."""
     problem = coupled(kind, seed)
     agree(problem, best_of_all(problem), BACKENDS if covered(problem) else ("cpsat",))
-
-
-@dataclass(frozen=True)
-class EvenEnds(CouplingConstraint):
-    """The first and the last stage hold equally many layers: a class as `docs/constraints.md` has it."""
-
-    kind: ClassVar[str] = "even_ends"
-    looks_at_sharding: ClassVar[bool] = False
-    looks_at_recompute: ClassVar[bool] = False
-
-    @property
-    def text(self) -> str:
-        """What it asks for."""
-        return "as many layers in the first stage as in the last"
-
-    def broken_by(self, problem: Problem, whole: Whole) -> str | None:  # noqa: ARG002
-        """Return how many layers they hold, where that differs."""
-        first, last = (end - first for first, end in (whole.runs[0], whole.runs[-1]))
-        return None if first == last else f"they hold {first} and {last}"
-
-    def post(self, programme: Programme) -> None:
-        """Post that the difference is 0."""
-        terms = []
-        for slot in programme.slots:
-            terms += [(arc.end - arc.first, arc.taken) for arc in slot.arcs if slot.position == 1]
-            terms += [(arc.first - arc.end, arc.taken) for arc in slot.arcs if arc.first == 0]
-        programme.at_most(terms, 0)
-        programme.at_most([(-times, taken) for times, taken in terms], 0)
 
 
 @pytest.mark.parametrize("seed", range(500, 520))

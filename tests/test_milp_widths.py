@@ -14,13 +14,14 @@ import random_inside
 import random_uneven
 from random_problems import show_plan, show_problem
 from seeds import seeds
-from test_milp_sums import BACKENDS, MODELS, agree, ask, both_models, covered, near
-from test_uneven_agreement import check
+from sum_programmes import BACKENDS, agree, ask, both_models, rules_agree, step_slowly
+from test_milp_sums import covered
+from uneven_checks import check
 
 from nest.constraints import Budget, Constraint, LevelTraffic, MaxDevices, MemoryHeadroom, SameSharding
 from nest.errors import OutOfScope
 from nest.evaluate import evaluate
-from nest.milp import solve_cpsat, sum_cpsat_model, sum_search
+from nest.milp import solve_cpsat
 from nest.milp.sum_formulation import SumFormulation
 from nest.milp.sum_kinds import Stages
 from nest.milp.sum_plans import SumSolution, encode
@@ -76,12 +77,7 @@ def test_agreement_on_larger_problems(kind: str, seed: int) -> None:
 def test_consequences_lose_nothing(kind: str, seed: int) -> None:
     """The programme of the rules alone, all outer choices and all ways in one model, has the same optimum."""
     problem = of_seed(kind, seed)
-    wanted, made = solve(problem).objective_ticks, SumFormulation.whole(problem)
-    for module, run in MODELS:
-        claim = ask(module, run, made)
-        part = 0 if module is sum_cpsat_model else 1e-12
-        assert near(claim.objective, wanted, part), f"{show_problem(problem)}\n{claim}\n{wanted}"
-        assert claim.plan is None or evaluate(problem, claim.plan).legal
+    rules_agree(problem)
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("tensor", 12), ("tensor", 16), ("inside", 7), ("inside", 10)])
@@ -96,8 +92,7 @@ def test_optima_have_such_stages(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(5, 100))
 def test_small_steps(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where outer choices are asked one by one, limits and horizons are near, and nothing is kept."""
-    for name, value in (("TOGETHER", 1), ("FIRST_STEP", 1e-3), ("HORIZONS", (1.01, 1.02, 1.5)), ("MOST_KEPT", 5)):
-        monkeypatch.setattr(sum_search, name, value)
+    step_slowly(monkeypatch)
     problem = of_seed(kind, seed)
     agree(problem, solve(problem).objective_ticks, ("cpsat",))
 

@@ -11,14 +11,13 @@ import numpy as np
 import oracle_default as oracle
 import oracle_schedules as schedules
 import pytest
+from played_checks import check
 from random_branches import BRANCHED, random_branched
 from random_default import Size, random_plan
 from random_problems import show_plan, show_problem
 from random_schedules import SMALL, scheduled, scheduled_problem
 from seeds import seeds
-from test_default_agreement import refuted_by
 
-from nest.certificate import check as claimed
 from nest.cli import run
 from nest.cost.schedule import summed
 from nest.cost.schedules import Schedule, bubble, in_flight
@@ -28,36 +27,11 @@ from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.files import apply_settings, read_plan, read_problem, write_plan, write_problem
 from nest.pipeline import Pipeline, StageTimes, simulate
 from nest.presets import DEFAULT, PAPER, SIMULATED, Preset, ScheduleName
-from nest.problem import Choices, Problem
-from nest.result import Result, Status
+from nest.problem import Choices
 from nest.solve import solve
-from nest.units import HARD_LIMIT
 
 LARGER = Size(layers=5, devices=10, levels=3, variants=2, batch=12)
 NAMES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "zb-h1")
-
-
-def check(problem: Problem) -> Result:
-    """Assert that `solve` finds the shortest iteration there is, and a legal plan that has it."""
-    result = solve(problem)
-    rounding = oracle.Rounding(result.time.exponent)
-    best = schedules.best(problem, rounding)
-    shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
-    assert result.status is (Status.INFEASIBLE if best.plan is None else Status.OPTIMAL), shown
-    if result.plan is None or best.plan is None:
-        assert claimed(problem, HARD_LIMIT).holds, shown
-        return result
-    verdict = evaluate(problem, result.plan)
-    assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
-    assert verdict.legal, shown
-    assert evaluate(problem, best.plan).legal, shown
-    slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
-    assert result.objective_ticks is not None
-    assert best.objective is not None
-    assert abs(result.objective_ticks - best.objective) <= slack, shown
-    assert claimed(problem, result.objective_ticks).holds, shown
-    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
-    return result
 
 
 @pytest.mark.parametrize("seed", seeds(20, 100))

@@ -9,12 +9,11 @@ import oracle_default as oracle
 import oracle_schedules as schedules
 import pytest
 from judging import judged
+from played_checks import check
 from random_default import Size, random_plan, random_problem
 from random_problems import show_plan, show_problem
 from seeds import seeds
-from test_default_agreement import refuted_by
 
-from nest.certificate import check as claimed
 from nest.cost.schedules import Schedule
 from nest.dp.simulated_outer import SimulatedBounds
 from nest.dp.sum_outer import sum_choices, sum_ranges
@@ -22,37 +21,14 @@ from nest.errors import InvalidProblem
 from nest.evaluate import evaluate, pipeline_of, sync_of
 from nest.pipeline import simulate
 from nest.presets import DEFAULT, SIMULATED, ScheduleName
-from nest.problem import Problem
-from nest.result import Result, Status
+from nest.result import Status
 from nest.solve import solve
 from nest.tables import Tables
 from nest.tables.exchanged import least_exchanged
 from nest.tables.ways import way_of
-from nest.units import HARD_LIMIT
 
 SMALL = Size(layers=4, devices=8, levels=3, variants=1, batch=8)
 LARGER = Size(layers=5, devices=12, levels=3, variants=2)
-
-
-def check(problem: Problem) -> Result:
-    """Assert that `solve` finds the shortest iteration there is, and a legal plan that has it."""
-    result = solve(problem)
-    rounding = oracle.Rounding(result.time.exponent)
-    best = schedules.best(problem, rounding)
-    shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
-    assert result.status is (Status.INFEASIBLE if best.plan is None else Status.OPTIMAL), shown
-    if result.plan is None or best.plan is None:
-        assert claimed(problem, HARD_LIMIT).holds, shown
-        return result
-    assert result.objective_ticks == result.bound_ticks == evaluate(problem, result.plan).objective_ticks, shown
-    assert evaluate(problem, best.plan).legal, shown
-    slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
-    assert result.objective_ticks is not None
-    assert best.objective is not None
-    assert abs(result.objective_ticks - best.objective) <= slack, shown
-    assert claimed(problem, result.objective_ticks).holds, shown
-    assert refuted_by(problem, result.objective_ticks + 1) == result.objective_ticks, shown
-    return result
 
 
 @pytest.mark.parametrize("seed", seeds(40, 120))
@@ -87,7 +63,7 @@ def test_price_of_a_plan(seed: int) -> None:
 
 
 @pytest.mark.parametrize("schedule", SIMULATED.schedules)
-@pytest.mark.parametrize("seed", seeds(15, 30))
+@pytest.mark.parametrize("seed", seeds(8, 30))
 def test_bounds_of_outer_choices(seed: int, schedule: ScheduleName) -> None:
     """No plan takes less than the bounds of its outer choice say."""
     problem = random_problem(seed, LARGER).with_preset(SIMULATED).with_choices(schedules=frozenset({schedule}))

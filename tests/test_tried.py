@@ -15,6 +15,7 @@ from nest.cli.exits import ExitCode
 from nest.cli.frontier import frontier_command
 from nest.cli.report import report_command
 from nest.cli.solve import solve_command
+from nest.errors import InvalidProblem
 from nest.runs import EVERY_PLAN, LeftOut, Tried
 
 RUN = """
@@ -160,3 +161,21 @@ def test_report(plan_path: Path) -> None:
     for words in (FASTER, "proven optimal of those tried", *LEFT_OUT):
         assert words in text
     assert "of the space is" not in text
+
+
+def test_written_problems(run_path: Path, tmp_path: Path) -> None:
+    """A problem that was written by ``--write-problem`` forgot what the run had left out; so did its plans."""
+    problem, plan = tmp_path / "problem.toml", tmp_path / "plan.json"
+    of_run = document(solve_command, run_path, "--write-problem", problem)
+    of_file = document(solve_command, problem, "-o", plan)
+    assert of_file["left_out"] == of_run["left_out"]
+    notes(of_file)
+    says(asked(solve_command, problem), FASTER)
+    says(asked(certify_command, plan), FASTER)
+    says(asked(certify_command, problem), FASTER)
+    again = tmp_path / "again.toml"
+    assert document(solve_command, problem, "--write-problem", again)["all_tried"] is False
+    assert "left_out = [" in again.read_text()
+    problem.write_text(problem.read_text().replace("possible = true", "possible = 3"))
+    with pytest.raises(InvalidProblem, match=r"left_out\[[0-9]\].possible: 3; give true or false"):
+        asked(solve_command, problem)

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-import oracle_default as oracle
-import oracle_uneven
 import pytest
-from random_problems import show_plan, show_problem
 from random_uneven import SMALL, Size, random_plan, random_problem
 from seeds import seeds
-
-from nest.certificate import check as certify
-from nest.evaluate import evaluate
-from nest.problem import Problem
-from nest.result import Result, Status
-from nest.solve import solve
+from uneven_checks import check, judge_agrees
 
 LARGER = Size(layers=4, devices=12)
-
-FREE = {"memory", "sharding", "recompute", "replicas", "stages", "variant"}
-"""Rules that random plans may break: all but those of places and order."""
-
-
-def best_of_all(problem: Problem, rounding: oracle.Rounding) -> oracle.Best:
-    """Return the best of the plans of one variant, and of those of several."""
-    found = [oracle.best(problem, rounding), oracle_uneven.best(problem, rounding)]
-    return min(found, key=lambda best: (best.objective is None, best.objective or 0))
-
-
-def check(problem: Problem) -> Result:
-    """Assert that `solve` finds the best objective there is, and a legal plan that has it."""
-    result = solve(problem)
-    rounding = oracle.Rounding(result.time.exponent)
-    best = best_of_all(problem, rounding)
-    shown = f"{show_problem(problem)}\n{result}\n{show_plan(result.plan)}\n{best.objective} {show_plan(best.plan)}"
-    assert (result.plan is None) == (best.plan is None), shown
-    if result.plan is None or best.plan is None:
-        assert result.status is Status.INFEASIBLE, shown
-        return result
-    assert result.status is Status.OPTIMAL, shown
-    verdict, rival = evaluate(problem, result.plan), evaluate(problem, best.plan)
-    assert verdict.legal, f"{verdict.violations}{shown}"
-    assert rival.legal, f"{rival.violations}{shown}"
-    assert result.objective_ticks == result.bound_ticks == verdict.objective_ticks, shown
-    assert certify(problem, result.objective_ticks or 0).holds, shown
-    assert best.objective is not None
-    slack = 1000 * problem.microbatches(result.plan.variant) if rounding.doubtful else 0
-    assert abs((result.objective_ticks or 0) - best.objective) <= slack, shown
-    return result
 
 
 @pytest.mark.parametrize("seed", seeds(60, 300))
@@ -54,22 +15,11 @@ def test_judge(seed: int) -> None:
     """The judge prices random plans as the definition does, and finds them legal but for memory and choices."""
     problem = random_problem(seed, LARGER)
     plan = random_plan(seed, problem)
-    if plan is None:
-        return
-    verdict = evaluate(problem, plan)
-    rounding = oracle.Rounding(verdict.scale.time.exponent)
-    objective, figures = oracle_uneven.price(problem, plan, rounding)
-    shown = f"{show_problem(problem)}\n{show_plan(plan)}\n{verdict}\n{figures}"
-    assert {each.rule for each in verdict.violations} <= FREE, shown
-    if not rounding.doubtful:
-        assert [(each.load, each.sync) for each in verdict.stages] == [(each.load, each.sync) for each in figures], (
-            shown
-        )
-        assert verdict.objective_ticks == objective, shown
-    assert [float(each) for each in verdict.memory_bytes] == [float(each.memory) for each in figures], shown
+    if plan is not None:
+        judge_agrees(problem, plan)
 
 
-@pytest.mark.parametrize("seed", seeds(60, 200))
+@pytest.mark.parametrize("seed", seeds(30, 200))
 def test_small(seed: int) -> None:
     """Every plan of a few layers on a few devices."""
     check(random_problem(seed, SMALL))

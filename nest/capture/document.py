@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from nest.capture.captured import Affine, Captured, CapturedEdge, CapturedLayer, Figures, Kernel
 from nest.errors import InvalidProblem
 from nest.files.disk import write_text
-from nest.files.document import Document
+from nest.files.document import Document, names_schema
 from nest.files.limits import MOST_BYTES, Count, Place, Switch, Table, Text
 from nest.files.toml import Values, assignments, listing
 
@@ -86,13 +86,7 @@ class CapturedFile(Table):
 
 def is_captured(path: Path) -> bool:
     """Whether a file is a captured module, by the schema that it names."""
-    if not path.is_file():
-        return False
-    try:
-        document = Document.read(path)
-        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA
-    except InvalidProblem:
-        return False
+    return names_schema(path, SCHEMA)
 
 
 def read_captured(path: str | Path) -> Captured:

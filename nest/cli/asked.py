@@ -326,6 +326,8 @@ class AskedPlan:
         )
         if again is not None and kind == "none":
             raise click.UsageError("--recompute-layers goes with --recompute selective or full")
+        if self.options["schedule"] == "zb-h1" and kind != "none":
+            raise click.UsageError(f"--recompute {kind} does not go with --schedule zb-h1, which keeps all")
         again = self._said("recompute_layers", None) if kind != "none" else None
         zero = self._said("zero", 0)
         if self.options["zero_groups"] is not None and not zero:
@@ -334,14 +336,24 @@ class AskedPlan:
             self._needed("global_batch", "global_batch"),
             self._replicas(),
             stages,
-            self._said("virtual", 1) if stages > 1 or self.options["virtual"] else 1,
+            self._chunks(stages),
             zero=zero,
             zero_groups=self._said("zero_groups", 1) if zero else 1,
             layers=self._split(),
             recompute=kind,
             recomputed=() if again is None else (again,) * stages,
             reserve=reserve_bytes(self.options) or 0,
+            schedule=self.options["schedule"],
+            first_class=_device_name(self.options["first_class"] or ""),
         )
+
+    def _chunks(self, stages: int) -> int:
+        """Return the chunks of each stage: those of the file only where the schedule that was typed has some."""
+        typed, schedule = self.options["virtual"], self.options["schedule"]
+        if schedule not in (None, "interleaved"):
+            return typed or 1
+        said = self._said("virtual", 1) if stages > 1 or typed else 1
+        return 2 if schedule == "interleaved" and said == 1 and typed is None else int(said)
 
     def recipe(self) -> Recipe:
         """Return the bytes of a parameter; raises `InvalidProblem` if the recipe is none."""
@@ -369,6 +381,7 @@ class AskedPlan:
         if data * one != have and not (typed and data * one < have):
             what = " x ".join(f"{name} {width}" for name, width in {**widths, "data": data}.items())
             found = f"{what} are {data * one} devices, and the cluster has {have}"
+            found += _convention(widths["expert"], data, have // one)
             idle = " or say with --data how many replicas there are" if data * one < have else ""
             raise click.UsageError(f"{found}: change a width, or the number of devices,{idle}".rstrip(","))
         return int(data)
@@ -394,6 +407,25 @@ class AskedPlan:
     def _lengths(self) -> tuple[tuple[str, int], ...]:
         target = self._stated.get("target_sequence")
         return (("text", int(target)),) if isinstance(target, int) and target else ()
+
+
+def _convention(expert: int, data: int, right: int) -> str:
+    """Return how replicas count beside expert ranks, and what was probably meant, where there are such ranks."""
+    if expert == 1:
+        return ""
+    meant = f": for --data {data} of Megatron-LM give --data {right}" if data == right * expert else ""
+    return f" (replicas count beside expert ranks here, in Megatron-LM expert ranks are some of them{meant})"
+
+
+def _device_name(typed: str) -> str:
+    """Return the name of a device as the catalogue has it, where it has one."""
+    from nest.errors import InvalidProblem
+    from nest.hardware import device_named
+
+    try:
+        return device_named(typed).name if typed else ""
+    except InvalidProblem:
+        return typed
 
 
 def expert_tensor(options: Mapping[str, Any], stated: Mapping[str, Stated], tensor: int) -> int:

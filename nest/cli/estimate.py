@@ -12,7 +12,7 @@ from nest.cli.asked import AskedPlan, asked_cluster, asked_model
 from nest.cli.exits import ExitCode
 from nest.cli.options import json_option
 from nest.cli.output import check_files, give, screen
-from nest.cli.run_options import WHOLE, cluster_options, model_options, profile_option, typed_profile
+from nest.cli.run_options import SCHEDULES, WHOLE, cluster_options, model_options, profile_option, typed_profile
 from nest.cli.tabled import estimated_table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _plan_options(command: Any) -> Any:
             ("microbatch", "Sequences that a rank takes at a time.  [default: 1]"),
             ("tensor", "Tensor-parallel width.  [default: 1]"),
             ("pipeline", "Stages.  [default: 1]"),
-            ("virtual", "Chunks of each stage, interleaved.  [default: 1]"),
+            ("virtual", "Chunks of each stage, interleaved.  [default: 2 with --schedule interleaved, else 1]"),
             ("data", "Replicas.  [default: what the devices are enough for]"),
             ("context", "Context-parallel width.  [default: 1]"),
             ("expert", "Expert-parallel width.  [default: 1]"),
@@ -58,6 +58,12 @@ def _usual(text: str, usual: object) -> str:
 @model_options
 @cluster_options(required=True)
 @_plan_options
+@click.option("--schedule", type=click.Choice(SCHEDULES), help="Order of passes; zb-h1 is played.  [default: 1f1b]")
+@click.option(
+    "--first-class",
+    metavar="DEVICE",
+    help="Of several classes of devices that of the first stages.  [default: as given]",
+)
 @click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="Share the sequence over --tensor.")
 @click.option("--context-kind", type=click.Choice(("ring", "gather", "exchange")), help=_usual("", "ring"))
 @click.option("--expert-tensor", metavar="N", type=WHOLE, help=_usual("Devices of one expert.", 1))

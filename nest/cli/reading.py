@@ -34,13 +34,11 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
 
 def asked_from(path: Path, preset: str | None, settings: Sequence[str]) -> tuple[Problem, Tried]:
     """Read a problem as `problem_from` does, and return it with how much of the space it has."""
-    from nest.files import read_problem
-    from nest.runs import EVERY_PLAN
-    from nest.runs.carried import changed, posed_from
+    from nest.runs.carried import changed, posed_from, read_tried
 
     posed = posed_from(path, settings)
-    problem = changed(posed.problem if posed else read_problem(path), preset, settings, str(path))
-    return problem, posed.tried if posed else EVERY_PLAN
+    problem, tried = read_tried(path) if posed is None else (posed.problem, posed.tried)
+    return changed(problem, preset, settings, str(path)), tried
 
 
 def plan_from(

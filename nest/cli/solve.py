@@ -154,10 +154,9 @@ def _preset(preset: str | None, objective: str | None) -> str | None:
 
 def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, ...], options: dict[str, Any]) -> _Asked:
     """Return the problem, and what it was posed from."""
-    from nest.files import read_problem
     from nest.files.settings import with_own
-    from nest.runs import EVERY_PLAN, problem_of
-    from nest.runs.carried import changed, posed_from
+    from nest.runs import problem_of
+    from nest.runs.carried import changed, posed_from, read_tried
 
     captured = typed_captured(options) if problem_path is None else None
     if captured is not None:
@@ -178,7 +177,8 @@ def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, .
         problem = changed(posed.problem, preset, settings, source)
         return _Asked(problem, posed.tried, posed.run, posed.run.hardware, posed.run.source)
     assert problem_path is not None
-    return _Asked(changed(read_problem(problem_path), preset, settings, str(problem_path)), EVERY_PLAN)
+    problem, tried = read_tried(problem_path)
+    return _Asked(changed(problem, preset, settings, str(problem_path)), tried)
 
 
 def _print(asked: _Asked, result: Result, certificate: Certificate | None, wanted: Shown, *, as_json: bool) -> ExitCode:
@@ -234,7 +234,7 @@ def _written(
     plan, file = files
     origin = None if plan is None else _origin(asked, problem_path, changes, options)
     if file is not None:
-        write_problem(asked.problem, file)
+        write_problem(asked.problem, file, asked.tried.left_out)
     return origin
 
 
@@ -250,7 +250,7 @@ def _origin(
     if problem_path is not None:
         return origin_of_file(problem_path, asked.problem.name, *changes)
     if asked.run is None:  # of a captured module, or a table of layers
-        return origin_of(asked.problem)
+        return origin_of(asked.problem, asked.tried)
     return typed_origin(asked.run, *changes, options)
 
 

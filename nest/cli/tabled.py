@@ -64,7 +64,7 @@ OF_PLANS = frozenset(
     {
         *("model_path", "cluster_source", "as_json", "global_batch", "microbatch", "tensor", "pipeline", "virtual"),
         *("data", "recompute", "recompute_layers", "stage_layers", "zero", "zero_groups", "recipe", "framework"),
-        *("reserve", "technologies", "output"),
+        *("reserve", "technologies", "schedule", "output"),
         *OF_NETWORKS,
     }
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -132,17 +131,6 @@ def read_nnscaler(table: Mapping[str, object], file_name: str) -> CollectiveTabl
     if ranks is None:
         warnings.append("the file's name, which alone could say it, has no number of GPUs: no bus bandwidth")
     return CollectiveTable("nnScaler collectives", "MiB, s (not in the file)", _sorted(rows), tuple(warnings))
-
-
-def json_object(text: str) -> dict[str, object] | None:
-    """Return a small JSON object, None where the text is none."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return table if isinstance(table, dict) else None
 
 
 def _sorted(rows: Iterable[CollectiveRow]) -> tuple[CollectiveRow, ...]:

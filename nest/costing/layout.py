@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from nest.costing.framework import Recompute
 from nest.costing.setting import Setting
 from nest.errors import InvalidProblem
+from nest.presets import ScheduleName
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,16 @@ class Layout:
         Share of each stage's optimizer state that is in the memory of the host; empty for none.
     reserve
         Bytes of framework and communication on every device.
+    schedule
+        In which order stages take their passes; None for interleaved where they have several chunks, else 1F1B.
+    first_class
+        Of several classes of devices that on which the first stages stand; empty for the order of the cluster.
 
     Raises
     ------
     InvalidProblem
-        If a number is out of range, or the replicas do not share the batch evenly.
+        If a number is out of range, the replicas do not share the batch evenly, or schedule and chunks do not go
+        together.
     """
 
     global_batch: int
@@ -59,6 +65,8 @@ class Layout:
     recomputed: tuple[int, ...] = ()
     offloaded: tuple[float, ...] = ()
     reserve: int = 0
+    schedule: ScheduleName | None = None
+    first_class: str = ""
 
     def __post_init__(self) -> None:
         for name in ("global_batch", "data", "stages", "virtual"):
@@ -77,6 +85,14 @@ class Layout:
             raise InvalidProblem("offloaded", f"{self.offloaded}", "give shares from 0 to 1")
         if self.virtual > 1 and self.stages == 1:
             raise InvalidProblem("virtual", f"{self.virtual} chunks of one stage", "give more stages, or 1")
+        if self.schedule is not None and (self.schedule == "interleaved") != (self.virtual > 1):
+            what = f"{self.schedule} with {self.virtual} chunk" + "s" * (self.virtual > 1)
+            raise InvalidProblem("schedule", what, "interleaved has 2 chunks or more, every other schedule 1")
+
+    @property
+    def passes(self) -> ScheduleName:
+        """The schedule, also where none is given."""
+        return self.schedule or ("interleaved" if self.virtual > 1 else "1f1b")
 
     def microbatches(self, setting: Setting) -> int:
         """Return the microbatches of one replica."""

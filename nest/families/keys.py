@@ -170,13 +170,39 @@ class Keys:
         return value
 
 
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_num", "num_blocks")
-WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "hidden_dim")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "head_num")
-KV_HEADS = ("num_key_value_heads", "n_head_kv", "num_kv_heads", "n_kv_heads", "multi_query_group_num")
-FEED = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_num", "num_blocks", "depth", "layers")
+WIDTH = ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "hidden_dim", "width", "embed_dim", "hidden")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "head_num", "heads", "attn_heads", "attention_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "n_head_kv",
+    "num_kv_heads",
+    "n_kv_heads",
+    "kv_n_heads",
+    "multi_query_group_num",
+    "num_query_groups",
+)
+FEED = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff", "feedforward", "ff_intermediate_size")
 VOCABULARY = ("vocab_size", "padded_vocab_size")
-HEAD_WIDTH = ("head_dim", "kv_channels", "attention_head_dim")
+HEAD_WIDTH = ("head_dim", "kv_channels", "attention_head_dim", "d_kv", "attn_size")
 SEQUENCE = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "num_routed_experts", "moe_num_experts")
-CHOSEN = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "top_k_experts")
+EXPERTS = (
+    "num_local_experts",
+    "num_experts",
+    "n_routed_experts",
+    "num_routed_experts",
+    "moe_num_experts",
+    "num_moe_experts",
+    "expert_num",
+)
+EXPERT_WIDTH = ("moe_intermediate_size", "moe_ffn_hidden_size")
+SHARED = ("n_shared_experts", "num_shared_experts")
+CHOSEN = (
+    "num_experts_per_tok",
+    "experts_per_token",
+    "moe_top_k",
+    "top_k_experts",
+    "moe_router_topk",
+    "topk",
+    "n_activated_experts",
+)

@@ -124,6 +124,12 @@ def _is_override(table: Table) -> bool:
     return isinstance(model, Mapping) and any(str(name).endswith("_parallel_size") for name in model)
 
 
+def _has_sizes(table: Table) -> bool:
+    """Whether a table has sizes as a ``config.json`` has, which is then refused for its type."""
+    deep = any(name in table for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
+    return deep and any(name in table for name in ("hidden_size", "n_embd", "n_embed", "d_model"))
+
+
 def _is_flags(table: Table) -> bool:
     return "MODEL_ARGS" in table or any(str(name).startswith("--") for name in table)
 
@@ -161,7 +167,7 @@ FORMATS = (
     ),
     Format(
         "Hugging Face config.json",
-        _any(_has("model_type"), _has("architectures"), _has("text_config")),
+        _any(_has("model_type"), _has("architectures"), _has("text_config"), _has_sizes),
         _plain(lambda table: Description("Hugging Face config.json", read_config(table))),
     ),
     _refuses("DeepSpeed configuration", _has("zero_optimization"), "parallel settings", _GIVE_CONFIG),

@@ -103,6 +103,10 @@ class Document:
                 self.fail(where, str(failure))
             self.fail(*fault)
 
+    def names(self, *schemas: str) -> bool:
+        """Whether the schema is one of some; a text in which none of them stands is not parsed."""
+        return any(schema in self.text for schema in schemas) and self.schema in schemas
+
     def fail(self, where: str, problem: str, remedy: str = "") -> NoReturn:
         """Raise the document's error."""
         raise self.error(where, problem, remedy, self.source) from None
@@ -154,3 +158,13 @@ class Document:
         except (msgspec.MsgspecError, RecursionError):
             return
         self.fail("", f"JSON holding {'a list' if isinstance(value, list) else show(value)}", "give an object: {...}")
+
+
+def names_schema(path: Path, *schemas: str) -> bool:
+    """Whether a path is a file that names one of some schemas; who reads it next says what else is wrong with it."""
+    if not path.is_file():
+        return False
+    try:
+        return Document.read(path).names(*schemas)
+    except InvalidProblem:
+        return False

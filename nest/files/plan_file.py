@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from nest.errors import InvalidPlan, InvalidProblem
+from nest.errors import InvalidPlan
 from nest.explain import Explanation
 from nest.files.disk import write_text
-from nest.files.document import Document
+from nest.files.document import Document, names_schema
 from nest.files.faults import item, key
 from nest.files.graphs_apart import refuse_dag
 from nest.files.limits import Bytes, Count, Ends, LayerName, Place, Switch, Table, Text
@@ -107,16 +107,7 @@ class ClaimedPlan(NamedTuple):
 
 def is_plan(path: Path) -> bool:
     """Whether a file is a plan or a result, by the schema that it names."""
-    if not path.is_file():
-        return False
-    try:
-        document = Document.read(path)
-        named = any(
-            schema in document.text for schema in (PLAN_SCHEMA, RESULT_SCHEMA)
-        )  # large problems are parsed once
-        return named and document.tree.get("schema") in (PLAN_SCHEMA, RESULT_SCHEMA)
-    except InvalidProblem:
-        return False
+    return names_schema(path, PLAN_SCHEMA, RESULT_SCHEMA)
 
 
 def read_plan(path: str | Path) -> Plan:

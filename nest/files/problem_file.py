@@ -7,6 +7,7 @@ from pathlib import Path
 from nest.files.artifact import MARKS, artifact_problem
 from nest.files.document import Document
 from nest.files.graphs_apart import refuse_dag
+from nest.files.left_out import LeftOut, left_out_of
 from nest.files.problem_read import problem_of
 from nest.files.schema import SCHEMA
 from nest.problem import Problem
@@ -23,9 +24,14 @@ def read_problem(path: str | Path) -> Problem:
     InvalidProblem
         Naming file, key, value and remedy.
     """
+    return read_reduced_problem(path)[0]
+
+
+def read_reduced_problem(path: str | Path) -> tuple[Problem, tuple[LeftOut, ...] | None]:
+    """Read a problem as `read_problem` does, and what it lacks of the run that it is of; None where it is of none."""
     document = Document.read(path)
     refuse_dag(document)
     if document.is_json and "schema" not in document.keys and not document.keys.isdisjoint(MARKS):
-        return artifact_problem(document)
+        return artifact_problem(document), None
     document.require_schema(SCHEMA, f", or the artifact's own keys ({', '.join(MARKS)}, ...)")
-    return problem_of(document)
+    return problem_of(document), left_out_of(document)

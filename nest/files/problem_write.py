@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nest.cluster import PLAIN_LIBRARY, PLAIN_LINK, Cluster, DeviceClass, Level, Technology
@@ -10,27 +10,22 @@ from nest.errors import InvalidProblem
 from nest.files.allowed import EVERY_ZERO, spell_allowed
 from nest.files.constraint_rows import constraint_values
 from nest.files.disk import write_text
+from nest.files.left_out import LeftOut, left_out_values
 from nest.files.model_write import model_lines
 from nest.files.schema import SCHEMA
 from nest.files.toml import Values, assignments, block, listing, size
 from nest.presets import PRESETS
 from nest.problem import COUNTED, RECOMPUTE, Choices, Problem, Training
-
-SWITCHES = (
-    "hides_gradients",
-    "holds_gathered",
-    "sums_whole",
-    "splits_transfers",
-    "blocking_sends",
-    "recomputes_last",
-    "buffers_boundaries",
-    "whole_experts",
-)
-"""What a training does or does not."""
+from nest.training import SWITCHES
 
 
-def write_problem(problem: Problem, path: str | Path) -> None:
+def write_problem(problem: Problem, path: str | Path, left_out: Sequence[LeftOut] | None = None) -> None:
     """Write a problem in our format, whole or not at all.
+
+    Parameters
+    ----------
+    left_out
+        What it lacks of the run that it was posed from; None where it is of none.
 
     Raises
     ------
@@ -40,21 +35,23 @@ def write_problem(problem: Problem, path: str | Path) -> None:
     OSError
         If the file cannot be written.
     """
-    write_text(path, problem_text(problem))
+    write_text(path, problem_text(problem, left_out))
 
 
-def problem_text(problem: Problem) -> str:
+def problem_text(problem: Problem, left_out: Sequence[LeftOut] | None = None) -> str:
     """Return a problem in our format; raises `InvalidProblem` as `write_problem` does."""
-    return "\n".join([*_lines(problem), ""])
+    return "\n".join([*_lines(problem, left_out), ""])
 
 
-def _lines(problem: Problem) -> Iterator[str]:
+def _lines(problem: Problem, left_out: Sequence[LeftOut] | None) -> Iterator[str]:
     if PRESETS.get(problem.preset.name) != problem.preset:
         raise InvalidProblem("preset", f"{problem.preset.name!r} is no preset known by name", "use a named preset")
     head: Values = {"schema": SCHEMA, "name": problem.name, "source": problem.source, "preset": problem.preset.name}
     yield from assignments({name: value for name, value in head.items() if name != "source" or value})
     if problem.time_unit_s != 1.0:
         yield f"time_unit_s = {problem.time_unit_s!r}  # unit of the objective; times in this file are seconds"
+    if left_out is not None:
+        yield from listing("left_out", left_out_values(left_out))
     yield from block("[cluster]", _cluster(problem.cluster))
     yield from listing("levels", [_level(problem.cluster, at) for at in range(len(problem.cluster.levels))])
     if problem.cluster.classes:

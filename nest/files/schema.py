@@ -18,6 +18,7 @@ from nest.files.allowed import (
     ZERO_ADVICE,
 )
 from nest.files.constraint_schema import ConstraintTables
+from nest.files.left_out import LeftOutTable
 from nest.files.limits import (
     MOST_LAYERS,
     Bandwidth,
@@ -332,6 +333,9 @@ class ProblemFile(Table):
     model: Annotated[ModelTable, Meta(description="a table of the model")]
     choices: ChoicesTable = field(default_factory=ChoicesTable)
     constraints: ConstraintTables = field(default_factory=list)
+    left_out: Annotated[list[LeftOutTable], Meta(description="a list of what a run left out")] = field(
+        default_factory=list
+    )
     name: Text | UnsetType = UNSET
     source: Text = ""
     time_unit_s: Annotated[

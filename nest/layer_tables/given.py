@@ -15,11 +15,11 @@ from nest.hardware import Hardware
 from nest.layer_tables.pose import TableRun, table_graph
 from nest.layer_tables.table import Point
 from nest.plan import Plan
-from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Variant
 from nest.runs.estimate import priced
 from nest.runs.figures import Estimate
-from nest.runs.given import laid_out, require_devices, schedule_of
+from nest.runs.given import laid_out, require_devices
+from nest.runs.pose import preset_of
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,11 @@ class GivenTable:
     def problem(self) -> Problem:
         """The problem whose one variant is that of the plan; raises `InvalidProblem` as `graph`, or for few devices."""
         require_devices(self.devices, self.hardware)
+        self.hardware.require_one_class("a table of layers")
         name = f"{self.run.table.name} on {self.hardware.cluster.name}"
-        choices = Choices(schedules=frozenset({schedule_of(self.layout)}))
+        choices = Choices(schedules=frozenset({self.layout.passes}))
         graphs = {self.variant: self.graph}
-        return Problem(name, graphs, self.hardware.cluster, self.run.training, choices, preset=DEFAULT)
+        return Problem(name, graphs, self.hardware.cluster, self.run.training, choices, preset_of(choices))
 
     @cached_property
     def plan(self) -> Plan:

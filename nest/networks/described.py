@@ -10,6 +10,7 @@ from nest.cluster import Cluster, Level
 from nest.errors import InvalidProblem
 from nest.hardware import PODS, Device, Hardware, LevelFacts, Tier, Torus, link_of, linked, stack
 from nest.hardware.systems import PCIE_S
+from nest.networks.dedicated import with_own_links
 from nest.networks.fabric import read_ibnetdiscover, read_netq, with_devices
 from nest.networks.graphs import read_graph
 from nest.networks.hostfile import read_hostfile
@@ -21,7 +22,13 @@ from nest.networks.simulators import read_astra_sim, read_htsim, read_ns3
 from nest.networks.slurm import SlurmTopology, devices_per_node, read_topology_conf
 from nest.networks.slurm_yaml import read_topology_yaml
 from nest.networks.torus import level_host_torus, level_torus
-from nest.networks.tree import level_tree, one_root
+from nest.networks.tree import Group, by_domain, innermost, level_tree, one_root
+
+LARGEST_HOST = 16
+"""No host has more devices: links that join more reach beyond it, as in a rack of GB200."""
+
+TABLES = ("nvidia", "nccl", "rocm")
+"""Descriptions that say what each pair of a host's devices is joined by."""
 
 FAR = 1.05
 """Levels that cost more than this many times the exact cost of some pair are mentioned."""
@@ -62,17 +69,23 @@ def hardware_of(text: str, asked: Asked, name: str = "") -> Hardware:
         If it is of no kind that is known, is wrong, or something is missing.
     """
     kind = kind_of(text)
-    levelling = _READERS[kind](text, asked)
+    read = _READERS[kind](text, asked)
+    levelling, single = with_own_links(read, asked.device) if kind in TABLES else (read, _rated(read))
     levels = levelling.cluster.levels
     facts = {_figures(tier): tier.facts for tier in asked.tiers}  # tiers need not have names of their own
     alone = (
-        LevelFacts(pair_bytes_per_s=level.bandwidth_bytes_per_s, link=_inside(level, kind, asked)) for level in levels
+        LevelFacts(pair_bytes_per_s=rate, link=_inside(level, kind, asked))
+        for level, rate in zip(levels, single, strict=True)
     )
     chosen = tuple(facts.get(_figures(level), other) for level, other in zip(levels, alone, strict=True))
     notes = (*levelling.notes, *(_sentence(gap, levelling) for gap in levelling.gaps if gap.greatest > FAR))
     cluster = levelling.cluster
     named = replace(linked(cluster, asked.device, chosen, asked.library), name=name or cluster.name)
     return Hardware(asked.device, named, chosen, levelling.order, notes, levelling.pairs)
+
+
+def _rated(levelling: Levelling) -> tuple[float, ...]:
+    return tuple(level.bandwidth_bytes_per_s for level in levelling.cluster.levels)
 
 
 def kind_of(text: str) -> str:
@@ -104,7 +117,7 @@ def _inside(level: Level, kind: str, asked: Asked) -> str:
     device = asked.device
     if kind == "netq" and level.bandwidth_bytes_per_s == asked.tiers[0].bandwidth_bytes_per_s:
         return link_of("node", device.name)
-    if kind not in ("nvidia", "nccl", "rocm"):
+    if kind not in TABLES:
         return ""
     return "pcie" if level.latency_s >= PCIE_S else link_of("node", device.name)
 
@@ -182,18 +195,46 @@ def _slurm_yaml(text: str, asked: Asked) -> Levelling:
     return level_host_torus(torus, found.nodes, count, inside, asked.device.hbm_bytes)
 
 
-def _scheduled(found: SlurmTopology, asked: Asked) -> Levelling:
-    """Return the levels of a tree or of blocks; a block is a domain of the links inside a node where these reach on."""
+def _scheduled(found: SlurmTopology, asked: Asked, domains: Mapping[str, tuple[str, ...]] | None = None) -> Levelling:
+    """Return the levels of a tree or of blocks.
+
+    Where the links inside a node reach on, blocks and ``domains`` say how far; otherwise they end at the node.
+    """
     count = devices_per_node(found, asked.gpus_per_node)
     inside, *outside = _two(asked)
-    domain = found.kind == "block" and inside.group > count
-    tiers = (inside, inside, *outside) if domain else (inside, *outside)
-    levelling = level_tree(one_root(found.roots, asked.root), count, tiers, asked.device.hbm_bytes)
-    return replace(levelling, notes=(*found.notes, *levelling.notes))
+    root = one_root(found.roots, asked.root)
+    within, notes = _domains(found, root, domains or {}, inside, count)
+    tiers = (inside, *outside) if within is None else (inside, inside, *outside)
+    levelling = level_tree(within or root, count, tiers, asked.device.hbm_bytes)
+    return replace(levelling, notes=(*found.notes, *notes, *levelling.notes))
+
+
+def _domains(
+    found: SlurmTopology, root: Group, domains: Mapping[str, tuple[str, ...]], inside: Tier, count: int
+) -> tuple[Group | None, tuple[str, ...]]:
+    """Return the tree with one more tier, of nodes that the links inside a node join, or None, and what to say."""
+    if found.ports and inside.group > count:
+        return None, (f"the ports of a host are not told apart: {inside.name} is left out",)
+    if inside.group <= LARGEST_HOST:
+        return None, ()  # a host holds all that these links join
+    within = root if found.kind == "block" else by_domain(root, domains) if domains else None
+    widest = 0 if within is None else count * max(len(group.hosts) for group in innermost(within))
+    if within is None or widest > inside.group:
+        return None, _ends_at_the_node(inside, widest)
+    return within, ()
+
+
+def _ends_at_the_node(inside: Tier, widest: int) -> tuple[str, ...]:
+    """Return what to say where links reach beyond a node, and no file says how far; ``widest`` is what it has."""
+    if inside.group <= LARGEST_HOST:
+        return ()
+    what = f"has groups of {widest} devices" if widest else "does not say which"
+    return (f"{inside.name} joins {inside.group} devices, and the file {what}: it ends at the node",)
 
 
 def _topograph(text: str, asked: Asked) -> Levelling:
-    return _scheduled(read_topograph(text)[0], asked)
+    found, domains = read_topograph(text)
+    return _scheduled(found, asked, domains)
 
 
 def _labels(text: str, asked: Asked) -> Levelling:
@@ -202,7 +243,9 @@ def _labels(text: str, asked: Asked) -> Levelling:
 
 def _hostfile(text: str, asked: Asked) -> Levelling:
     group, slots = read_hostfile(text, asked.gpus_per_node)
-    return level_tree(group, slots, _two(asked), asked.device.hbm_bytes)
+    tiers = _two(asked)
+    levelling = level_tree(group, slots, tiers, asked.device.hbm_bytes)
+    return replace(levelling, notes=(*_ends_at_the_node(tiers[0], 0), *levelling.notes))
 
 
 def _tpu(text: str, asked: Asked) -> Levelling:

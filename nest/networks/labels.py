@@ -104,7 +104,8 @@ def read_topograph(text: str) -> tuple[SlurmTopology, dict[str, tuple[str, ...]]
     domains: dict[str, tuple[str, ...]] = {}
     for block in tree["blocks"]:
         names = hosts(",".join(map(str, block.get("nodes", ()))), str(block.get("switch")))
-        nodes[str(block.get("switch"))] = names
+        switch = str(block.get("switch"))
+        nodes[switch] = (*nodes.get(switch, ()), *names)  # a switch may hold several blocks
         for domain in _domains(block):
             domains[domain] = (*domains.get(domain, ()), *names)
     below = {str(name): tuple(map(str, entry.get("switches", ()))) for name, entry in tree["switches"].items()}

@@ -52,6 +52,28 @@ class Group:
         return tuple(found)
 
 
+def by_domain(root: Group, domains: Mapping[str, tuple[str, ...]]) -> Group:
+    """Return a tree in which the hosts of a switch lie in the domains that join them; one in none is alone.
+
+    A domain below several switches is one group at each.
+    """
+    domain = {host: name for name, members in domains.items() for host in members}
+    members: list[Group | str] = []
+    together: dict[str, list[str]] = {}
+    for member in root.members:
+        if isinstance(member, Group):
+            members.append(by_domain(member, domains))
+        else:
+            together.setdefault(domain.get(member, member), []).append(member)
+    return Group(root.name, (*members, *(Group(name, tuple(hosts)) for name, hosts in together.items())))
+
+
+def innermost(root: Group) -> tuple[Group, ...]:
+    """Return the groups that hold hosts themselves."""
+    below = tuple(group for member in root.members if isinstance(member, Group) for group in innermost(member))
+    return below if all(isinstance(member, Group) for member in root.members) else (*below, root)
+
+
 def level_tree(
     root: Group,
     slots: Mapping[str, int] | int,

@@ -82,6 +82,8 @@ class Estimated:
                 *notes,
                 "in a pipeline, weights that ZeRO-3 gathers stay whole for the iteration, and gradients too",
             )
+        if layout.passes == "zb-h1":
+            notes = (*notes, "zb-h1 is played pass by pass, where other schedules are counted by a formula")
         if layout.virtual > 1 and layout.recomputed:
             return (*notes, "the layers that recompute are the first of each stage, where Megatron-LM counts by chunk")
         return notes
@@ -89,7 +91,7 @@ class Estimated:
     @property
     def room_bytes(self) -> int:
         """Bytes that the fullest device has left: up to so much more reserve the plan fits."""
-        return int(self.hardware.cluster.hbm_bytes) - self.estimate.peak_bytes
+        return self.estimate.room_bytes
 
     @property
     def fits(self) -> bool:
@@ -98,8 +100,10 @@ class Estimated:
 
     @property
     def utilisation(self) -> float:
-        """Model FLOP/s over the peak of the data type (MFU)."""
-        return self.estimate.flops_per_device / self.hardware.device.peak(self.setting.dtype)
+        """Model FLOP/s over the peak of the data type (MFU), of several classes the mean over the devices at work."""
+        peaks = self.hardware.peaks(self.setting.dtype)
+        peak = sum(count * each for count, each in zip(self.estimate.counts, peaks, strict=True))
+        return self.estimate.model_flops / self.estimate.iteration_s / peak
 
 
 def estimate_document(found: Estimated) -> dict[str, object]:
@@ -121,6 +125,7 @@ def estimate_document(found: Estimated) -> dict[str, object]:
         "framework_why": f"assumed: {found.assumed}" if found.assumed else "named by the user",
         "flash": found.setting.flash,
         "recipe": found.recipe.name,
+        "schedule": found.layout.passes,
         "iteration_s": estimate.iteration_s,
         "pipeline_s": estimate.pipeline_s,
         "sync_s": estimate.sync_s,
@@ -139,15 +144,18 @@ def estimate_document(found: Estimated) -> dict[str, object]:
 
 
 def stage_facts(estimate: Estimate) -> list[dict[str, object]]:
-    """Return memory and times of each stage, ready for JSON."""
+    """Return memory and times of each stage, and of several classes of devices which it stands on, ready for JSON."""
+    classes = [{"class": name} for name in estimate.classes] or [{}] * len(estimate.stages)
     return [
         {
+            **on,
+            "hbm_bytes": held,
             "memory_bytes": stage.total,
             "memory": {spec.name: getattr(stage, spec.name) for spec in fields(stage)},
             "load_s": time.load,
             "time": {spec.name: getattr(time, spec.name) for spec in fields(time)},
         }
-        for stage, time in zip(estimate.memory, estimate.stages, strict=True)
+        for on, held, stage, time in zip(classes, estimate.capacities, estimate.memory, estimate.stages, strict=True)
     ]
 
 
@@ -173,7 +181,7 @@ def estimate_text(found: Estimated, screen: Screen) -> str:
     summary.add("Software", f"{setting.framework.name}, {attention} (--framework, --flash)")
     summary.add("", _why(found))
     summary.extend("Noted", found.notes)
-    return render(screen, stage_table(estimate, found.hardware), summary.table)
+    return render(screen, stage_table(estimate), summary.table)
 
 
 def add_iteration(summary: Summary, estimate: Estimate) -> None:
@@ -199,17 +207,19 @@ def _why(found: Estimated) -> str:
 HEADERS = ("Stage", "Load", "Weights", "Grads", "Optimizer", "Kept", "Working", "Total", "Of device")
 
 
-def stage_table(estimate: Estimate, hardware: Hardware) -> Table:
+def stage_table(estimate: Estimate) -> Table:
     """Return a table with a row for each stage; neighbours that are alike share one."""
-    rows = []
+    classes = estimate.classes or ("",) * len(estimate.stages)
     loads = (time.load for time in estimate.stages)
-    stages = enumerate(zip(estimate.memory, loads, strict=True))
-    for (memory, load), run in groupby(stages, key=lambda each: each[1]):
+    stages = enumerate(zip(estimate.memory, loads, estimate.capacities, classes, strict=True))
+    rows = []
+    for (memory, load, held, on), run in groupby(stages, key=lambda each: each[1]):
         places = [at for at, _ in run]
         parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.working)
-        total = (size(memory.total), percent(memory.total, hardware.cluster.hbm_bytes))
-        rows.append((number_range(places[0], places[-1]), duration(load), *map(size, parts), *total))
-    return ruled_table(tuple(Column(name, number=name != "Stage") for name in HEADERS), rows)
+        which = (number_range(places[0], places[-1]), *([on] if estimate.classes else []))
+        rows.append((*which, duration(load), *map(size, (*parts, memory.total)), percent(memory.total, held)))
+    names = HEADERS[:1] + ("Class",) * bool(estimate.classes) + HEADERS[1:]
+    return ruled_table(tuple(Column(name, number=name not in ("Stage", "Class")) for name in names), rows)
 
 
 def _tokens(found: Estimated) -> str:
@@ -222,16 +232,22 @@ def _tokens(found: Estimated) -> str:
     return f"{' and '.join(f'{tokens:,} {name}' for name, tokens in lengths.items())} tokens"
 
 
+def staged(layout: Layout) -> str:
+    """Return the stages, and their schedule where it is not the usual one, in words."""
+    if layout.virtual > 1:
+        return f"{counted(layout.stages, 'stage')} of {layout.virtual} chunks"
+    return counted(layout.stages, "stage") + ("" if layout.passes == "1f1b" else f" under {layout.passes}")
+
+
 def _plan(setting: Setting, layout: Layout) -> str:
     widths = f"tensor {setting.tensor} x context {setting.context} x expert {setting.expert}"
-    stages = counted(layout.stages, "stage") + (f" of {layout.virtual} chunks" if layout.virtual > 1 else "")
     microbatches = counted(layout.microbatches(setting), "microbatch")
-    return f"{widths}, {stages}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
+    return f"{widths}, {staged(layout)}, {counted(layout.data, 'replica')} with {microbatches} of {setting.microbatch}"
 
 
 def reserve_facts(estimate: Estimate, hardware: Hardware, layout: Layout) -> dict[str, object]:
     """Return how much is kept in reserve, how much could be, and whether that is less than runs keep by default."""
-    largest = layout.reserve + int(hardware.cluster.hbm_bytes) - estimate.peak_bytes
+    largest = layout.reserve + estimate.room_bytes
     default = default_reserve_bytes(hardware.cluster)
     return {
         "reserve_bytes": layout.reserve,
@@ -242,9 +258,10 @@ def reserve_facts(estimate: Estimate, hardware: Hardware, layout: Layout) -> dic
 
 
 def add_memory(summary: Summary, estimate: Estimate, hardware: Hardware, layout: Layout) -> None:
-    """Add whether every stage fits, how much room there is, and that it is little."""
-    capacity, most = hardware.cluster.hbm_bytes, estimate.peak_bytes
-    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", int(capacity) - most
+    """Add whether every stage fits, how much room there is where there is the least, and that it is little."""
+    stages = zip(estimate.capacities, estimate.memory, strict=True)
+    capacity, most = min(((held, each.total) for held, each in stages), key=lambda pair: int(pair[0]) - pair[1])
+    held, room = f"at most {size(most)} of {size(capacity)} ({percent(most, capacity)})", estimate.room_bytes
     beside = f" beside the reserve of {size(layout.reserve)}" if layout.reserve else ""
     fits = f"fits, with {size(room)} to spare{beside}"
     summary.add("Memory", f"{held}: {fits if room >= 0 else f'does not fit, {size(-room)} too much'}")

@@ -8,6 +8,7 @@ from nest.cluster import Level
 from nest.graph import LayerGraph
 from nest.problem import Choices, Problem, Training, Variant
 from nest.report.space import plans_of
+from nest.training import SWITCHES
 from nest.units import Number
 
 
@@ -82,14 +83,7 @@ def _training(training: Training) -> dict[str, object]:
     if training.copies is not None:
         figures["copies"] = training.copies.figures
     names = (
-        "hides_gradients",
-        "holds_gathered",
-        "sums_whole",
-        "splits_transfers",
-        "blocking_sends",
-        "recomputes_last",
-        "buffers_boundaries",
-        "whole_experts",
+        *SWITCHES,
         "overlap_tax",
         "step_s_per_byte",
         "overhead_bytes",

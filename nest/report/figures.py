@@ -136,9 +136,7 @@ class PricedPlan:
     @property
     def _used_of_each_class(self) -> tuple[int, ...]:
         """Devices in use, by class."""
-        cluster, plan = self.problem.cluster, self.plan
-        kinds = cluster.kinds[plan.line.devices(np.arange(plan.used_devices))]
-        return tuple(np.bincount(kinds, minlength=len(cluster.classes) + 1).tolist())
+        return self.problem.cluster.counts_of(self.plan.line.devices(np.arange(self.plan.used_devices)))
 
     def bytes(self, quanta: int) -> Number:
         """Return quanta in bytes."""

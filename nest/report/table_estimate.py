@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from nest.layer_tables import GivenTable
-from nest.report.estimate import SCHEMA, add_iteration, add_memory, reserve_facts, spread, stage_facts, stage_table
+from nest.report.estimate import (
+    SCHEMA,
+    add_iteration,
+    add_memory,
+    reserve_facts,
+    spread,
+    stage_facts,
+    stage_table,
+    staged,
+)
 from nest.report.format import counted
 from nest.report.layout import Screen, Summary, render
 from nest.runs import Estimate
@@ -11,8 +20,7 @@ from nest.runs import Estimate
 
 def table_estimate_document(given: GivenTable, estimate: Estimate) -> dict[str, object]:
     """Return everything that is said, ready for JSON; null for what a table of layers does not say."""
-    layout, hbm = given.layout, given.hardware.cluster.hbm_bytes
-    room = int(hbm) - estimate.peak_bytes
+    layout, hbm, room = given.layout, given.hardware.cluster.hbm_bytes, estimate.room_bytes
     return {
         "schema": SCHEMA,
         "model": given.run.table.name,
@@ -22,6 +30,7 @@ def table_estimate_document(given: GivenTable, estimate: Estimate) -> dict[str, 
         "global_batch": layout.global_batch,
         "framework": given.run.framework.name,
         "recipe": given.run.paid.name,
+        "schedule": layout.passes,
         "iteration_s": estimate.iteration_s,
         "pipeline_s": estimate.pipeline_s,
         "sync_s": estimate.sync_s,
@@ -50,11 +59,10 @@ def table_estimate_text(given: GivenTable, estimate: Estimate, screen: Screen) -
     idle = given.hardware.cluster.devices - estimate.devices
     summary.extend("Noted", [f"{idle:,} devices have no work"] if idle else [])
     summary.extend("Noted", (*estimate.notes, *given.notes))
-    return render(screen, stage_table(estimate, given.hardware), summary.table)
+    return render(screen, stage_table(estimate), summary.table)
 
 
 def _plan(given: GivenTable) -> str:
     layout = given.layout
-    stages = counted(layout.stages, "stage") + (f" of {layout.virtual} chunks" if layout.virtual > 1 else "")
     each = f"with {counted(given.microbatches, 'microbatch')} of {given.point.microbatch}"
-    return f"tensor {given.point.tensor}, {stages}, {counted(layout.data, 'replica')} {each}"
+    return f"tensor {given.point.tensor}, {staged(layout)}, {counted(layout.data, 'replica')} {each}"

@@ -4,6 +4,7 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 ``default``, with the costs of `nest.costing`; `read_run` reads a run from a file.
 """
 
+from nest.files.left_out import LeftOut
 from nest.runs.carried import SelfContained, read_self_contained
 from nest.runs.estimate import estimate
 from nest.runs.figures import Estimate, StageMemory, StageTime
@@ -14,7 +15,7 @@ from nest.runs.reserve import Reserve, default_reserve_bytes
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
 from nest.runs.tried import EVERY_PLAN, Tried
-from nest.runs.variants import LeftOut, check_widths, untrimmed
+from nest.runs.variants import check_widths, untrimmed
 
 __all__ = [
     "EVERY_PLAN",

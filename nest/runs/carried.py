@@ -9,8 +9,9 @@ from pathlib import Path
 
 from nest.cost.scale import scale_of
 from nest.errors import InvalidPlan, InvalidProblem
-from nest.files import apply_settings, problem_text, read_claimed_plan, read_problem
+from nest.files import apply_settings, problem_text, read_claimed_plan, read_reduced_problem
 from nest.files.document import Document
+from nest.files.left_out import left_out_of
 from nest.files.origin import Origin, digest
 from nest.files.problem_read import problem_of as problem_of_file
 from nest.files.settings import with_own
@@ -109,10 +110,10 @@ def origin_of_file(problem: Path, name: str, preset: str | None = None, settings
     return Origin(file=file, name=name, sha256=digest(problem), preset=preset, settings=tuple(settings))
 
 
-def origin_of(problem: Problem) -> Origin | None:
+def origin_of(problem: Problem, tried: Tried) -> Origin | None:
     """Return a problem as a plan file carries it whole; None if our format does not say all of it."""
     try:
-        return Origin(text=problem_text(problem))
+        return Origin(text=problem_text(problem, tried.left_out))
     except InvalidProblem:
         return None
 
@@ -156,9 +157,18 @@ def _posed(run: Run, settings: Sequence[str], source: str) -> Posed:
         raise error.at(source) from None
 
 
+def read_tried(path: Path) -> tuple[Problem, Tried]:
+    """Read a problem file, and how much of the space it has; raises `InvalidProblem`, naming the file."""
+    problem, left_out = read_reduced_problem(path)
+    return problem, Tried(left_out)
+
+
 def _problem_of(path: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
     posed = posed_from(path, settings)
-    return (read_problem(path), None, EVERY_PLAN) if posed is None else (posed.problem, posed.run, posed.tried)
+    if posed is not None:
+        return posed.problem, posed.run, posed.tried
+    problem, tried = read_tried(path)
+    return problem, None, tried
 
 
 def _with_folder(origin: Origin | None, plan: Path) -> Origin | None:
@@ -178,9 +188,11 @@ def _replaced(origin: Origin | None, problem: Path, name: str) -> Origin | None:
 
 def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
     if origin.text:
-        return problem_of_file(Document(str(plan), origin.text, InvalidPlan)), None, EVERY_PLAN
+        document = Document(str(plan), origin.text, InvalidPlan)
+        return problem_of_file(document), None, Tried(left_out_of(document))
     if origin.run is None:
-        return read_problem(_found(origin, plan)), None, EVERY_PLAN
+        problem, tried = read_tried(_found(origin, plan))
+        return problem, None, tried
     run = run_of(Document(str(plan), "", InvalidPlan), origin.run, "problem.run", plan)
     posed = _posed(run, (*origin.settings, *settings), str(plan))
     return posed.problem, run, posed.tried

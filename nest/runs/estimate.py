@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import ceil
 from typing import Protocol
+
+import numpy as np
 
 from nest.breakdown import LoadParts, MemoryParts, load_parts, memory_parts
 from nest.cost.schedules import Schedule
@@ -51,10 +54,6 @@ class Laid(Protocol):
     def plan(self) -> Plan:
         """The plan."""
 
-    @property
-    def devices(self) -> int:
-        """How many work."""
-
 
 def priced(given: Laid, flops: int) -> Estimate:
     """Return time and memory of an iteration; ``flops`` are those of the model, 0 where only times are known.
@@ -77,6 +76,7 @@ class _Estimated:
     def estimate(self) -> Estimate:
         """Return what the layout takes, in seconds and bytes."""
         given, layout, seconds = self.given, self.layout, self.evaluation.scale.time.seconds
+        cluster, plan = given.problem.cluster, given.plan
         memory, stages = self._memory(), self.evaluation.stages
         shares = layout.offloaded or (0.0,) * layout.stages
         fetched = [fetched_s(each, share, given.hardware.device) for each, share in zip(memory, shares, strict=True)]
@@ -92,9 +92,14 @@ class _Estimated:
             tuple(self._times()),
             tuple(offloaded_memory(each, share) for each, share in zip(memory, shares, strict=True)),
             self.flops,
-            given.devices,
+            cluster.counts_of(plan.line.devices(np.arange(plan.used_devices))),
+            tuple(cluster.hbm_bytes_of(stage.classes) for stage in stages),
             tuple(each.message for each in self.evaluation.violations if each.rule == "chunks"),
+            tuple(self._classes(stage.classes) for stage in stages) if cluster.classes else (),
         )
+
+    def _classes(self, on: Collection[str]) -> str:
+        return ", ".join(name for name in self.given.problem.cluster.class_names if name in on)
 
     @property
     def _objective(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nest.units import Number
+
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
@@ -88,10 +90,14 @@ class Estimate:
         Memory by stage.
     model_flops
         Of the iteration, by the convention of `nest.costing.flops`; 0 where only the times of layers are known.
-    devices
-        How many work.
+    counts
+        How many devices work; of several classes how many of each, the cluster's own first.
+    capacities
+        Memory of the devices on which each stage stands.
     notes
         What its schedule asks for that the plan does not keep; the price is that of the plan as it is.
+    classes
+        Of the devices on which each stage stands; empty where all are of one class.
     """
 
     iteration_s: float
@@ -101,13 +107,25 @@ class Estimate:
     stages: tuple[StageTime, ...]
     memory: tuple[StageMemory, ...]
     model_flops: int
-    devices: int
+    counts: tuple[int, ...]
+    capacities: tuple[Number, ...]
     notes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """How many work."""
+        return sum(self.counts)
 
     @property
     def flops_per_device(self) -> float:
         """Model FLOP/s of each device."""
         return self.model_flops / self.iteration_s / self.devices
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes that the fullest device has left: up to so much more reserve the plan fits."""
+        return min(int(held) - each.total for held, each in zip(self.capacities, self.memory, strict=True))
 
     @property
     def peak_bytes(self) -> int:

@@ -7,17 +7,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
+import numpy as np
+
+from nest.cluster import Cluster
 from nest.costing import Framework, LayerCost, LayerProfile, Layout, Recipe, Setting, layer_costs, split_parts
 from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.graph import Again, Layer
-from nest.hardware import Hardware
+from nest.hardware import Device, Hardware
+from nest.line import EVERY, Line
+from nest.places import lines
 from nest.plan import Plan, Stage, over_replicas
-from nest.presets import DEFAULT, ScheduleName
 from nest.problem import Choices, Problem, Recompute, Variant
 from nest.runs.chain import Chain
 from nest.runs.graphs import GraphMaker, of_whole_tensors
-from nest.runs.training import training_of
+from nest.runs.pose import preset_of
+from nest.runs.training import stepping, training_of
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,13 @@ class Given:
     @cached_property
     def costs(self) -> list[LayerCost]:
         """Costs of the blocks, in order; whole tensors cross boundaries, where the training splits them if it does."""
-        setting = of_whole_tensors(self.setting)
-        costs = layer_costs(self.model, self.hardware.device, setting, self.profile)
         if self.profile is not None:
-            self.profile.require_used([setting])
-        return self._chain.flattened(costs)
+            self.profile.require_used([of_whole_tensors(self.setting)])
+        return self._costs_on(self.hardware.device)
+
+    def _costs_on(self, device: Device) -> list[LayerCost]:
+        setting = of_whole_tensors(self.setting)
+        return self._chain.flattened(layer_costs(self.model, device, setting, self.profile))
 
     @cached_property
     def _chain(self) -> Chain:
@@ -99,15 +106,22 @@ class Given:
         Raises
         ------
         InvalidProblem
-            If the plan takes more devices than there are, these are of several classes, or its setting does not fit
-            the model.
+            If the plan takes more devices than there are, a profile is of several classes of them, or its setting does
+            not fit the model.
         """
         require_devices(self.devices, self.hardware)
+        if self.profile is not None:
+            self.hardware.require_one_class("a profile")
         kinds: tuple[Again, ...] = () if self.layout.recompute == "none" else (self.layout.recompute,)
-        graph = GraphMaker(self, self._chain, kinds).graph(self.costs)
+        maker = GraphMaker(self, self._chain, kinds)
+        others = tuple(
+            (each.name, maker.graph(self._costs_on(device)).layers)
+            for each, device in zip(self.hardware.cluster.classes, self.hardware.others, strict=True)
+        )
+        graph = replace(maker.graph(self.costs), others=others)
         name = f"{self.model.name or self.model.family} on {self.hardware.cluster.name}"
-        choices = Choices(schedules=frozenset({schedule_of(self.layout)}))
-        return Problem(name, {self.variant: graph}, self.hardware.cluster, training_of(self), choices, preset=DEFAULT)
+        choices = Choices(schedules=frozenset({self.layout.passes}))
+        return Problem(name, {self.variant: graph}, stepping(self), training_of(self), choices, preset_of(choices))
 
     @cached_property
     def plan(self) -> Plan:
@@ -132,7 +146,7 @@ def laid_out(problem: Problem, variant: Variant, layout: Layout, parts: Sequence
     InvalidProblem
         If more layers of a stage are to be computed again than any has that can.
     """
-    layers = problem.graphs[variant].layers
+    layers, line = problem.graphs[variant].layers, _line(problem.cluster, variant.width, layout.first_class)
     ranks = problem.copy_ranks(variant, layout.data // layout.zero_groups)[0]
     sharding = over_replicas(layout.zero if ranks > 1 else 0, ranks)
     held = [
@@ -143,22 +157,30 @@ def laid_out(problem: Problem, variant: Variant, layout: Layout, parts: Sequence
     stages = []
     for at, own in enumerate(held):
         kind, count = _again(layout, at, own)
-        start = at * variant.width * layout.data
+        start = int(line.devices(np.array(at * variant.width * layout.data, dtype=np.int64)))
         ids = tuple(layer.id for layer in own)
         stages.append(Stage(ids, start, variant.width, kind, sharding, recomputed=count))
     chosen = problem.cluster.technologies
-    made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen)
-    return replace(made, schedule=schedule_of(layout), chunks=layout.virtual)
+    made = Plan(variant, layout.data, variant.width, tuple(stages), "stage-major", technologies=chosen, line=line)
+    return replace(made, schedule=layout.passes, chunks=layout.virtual)
 
 
-def schedule_of(layout: Layout) -> ScheduleName:
-    """Return in which order stages take their passes."""
-    return "interleaved" if layout.virtual > 1 else "1f1b"
+def _line(cluster: Cluster, width: int, first: str) -> Line:
+    """Return the line of blocks of a width that begins with a class of devices, in the cluster's order if it may."""
+    if not first:
+        return EVERY
+    names = cluster.class_names
+    if first not in names:
+        remedy = f"name one of {', '.join(names)}" if names else "leave it out: all devices are of one class"
+        raise InvalidProblem("first_class", f"{first!r}", remedy)
+    for line in lines(cluster, width, ()):
+        if names[cluster.kinds[line.devices(np.array([0]))[0]]] == first:
+            return line
+    raise InvalidProblem("first_class", f"{first!r}", f"it has no block of {width} devices")
 
 
 def require_devices(devices: int, hardware: Hardware) -> None:
-    """Refuse a plan that takes more devices than there are, or some of several classes; raises `InvalidProblem`."""
-    hardware.require_one_class("an estimate")
+    """Refuse a plan that takes more devices than there are; raises `InvalidProblem`."""
     have = hardware.cluster.devices
     if devices > have:
         what = f"{devices}, and the cluster has {have}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
@@ -78,12 +79,18 @@ def _levels(problem: Problem, plan: Plan, hardware: Hardware) -> tuple[Level, ..
     for at, level in enumerate(problem.cluster.levels):
         ends = used[spans == at].T
         if ends.size:
-            part = float(exact.bandwidth_bytes_per_s[ends[0], ends[1]].min()) / rated[at]
-            speed = problem.cluster.path_bandwidths[at] * part
+            slowest = float(exact.bandwidth_bytes_per_s[ends[0], ends[1]].min())
+            part = slowest / min(rated[at], hardware.cluster.levels[at].pair_bytes_per_s or inf)
             delay = float(exact.latency_s[ends[0], ends[1]].max())
-            level = replace(level, bandwidth_bytes_per_s=speed, latency_s=delay)  # noqa: PLW2901
+            level = _slowed(level, problem.cluster.path_bandwidths[at], part, delay)  # noqa: PLW2901
         levels.append(level)
     return tuple(levels)
+
+
+def _slowed(level: Level, path: float, part: float, delay: float) -> Level:
+    """Return a level with a part of its bandwidth, and of what a pair has where a device has links of its own."""
+    single = None if level.pair_bytes_per_s is None else level.pair_bytes_per_s * part
+    return replace(level, bandwidth_bytes_per_s=path * part, pair_bytes_per_s=single, latency_s=delay)
 
 
 def _used(plan: Plan) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nest.costing import LayerCost, layer_costs
 from nest.costing.pricing import Known
+from nest.files.left_out import LeftOut
 from nest.graph import Again, Layer, LayerGraph, Recomputed
 from nest.hardware import Device
 from nest.presets import DEFAULT, SIMULATED, Preset
@@ -16,7 +17,7 @@ from nest.runs.graphs import GraphMaker, of_whole_tensors
 from nest.runs.run import Run
 from nest.runs.training import stepping, training_of
 from nest.runs.tried import Tried
-from nest.runs.variants import LeftOut, Widths
+from nest.runs.variants import Widths
 
 LISTED = 4
 """Of many groups that are left out for the same reason so many are named."""

@@ -15,7 +15,7 @@ from nest.families import Architecture, describe
 from nest.families.hyperparameters import read_hyperparameters
 from nest.files.cluster_file import ClusterText, cluster_of, read_cluster
 from nest.files.disk import read_text
-from nest.files.document import Document
+from nest.files.document import Document, names_schema
 from nest.files.faults import key
 from nest.files.limits import Count, Switch, Table, Text
 from nest.files.profile_file import profile_of, read_profile
@@ -105,14 +105,8 @@ class RunFile(Table):
 
 
 def is_run(path: Path) -> bool:
-    """Whether a file is a run, by the schema that it names; whoever reads it next says what else is wrong with it."""
-    if not path.is_file():
-        return False
-    try:
-        document = Document.read(path)
-        return SCHEMA in document.text and document.tree.get("schema") == SCHEMA  # large problems are parsed once only
-    except InvalidProblem:
-        return False
+    """Whether a file is a run, by the schema that it names."""
+    return names_schema(path, SCHEMA)
 
 
 def read_run(path: str | Path) -> Run:

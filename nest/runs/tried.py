@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nest.files.left_out import LeftOut
 from nest.runs.reserve import Reserve
-from nest.runs.variants import LeftOut
 
 
 @dataclass(frozen=True, slots=True)

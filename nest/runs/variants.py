@@ -11,6 +11,7 @@ from math import gcd, prod
 from nest.costing import Setting
 from nest.errors import InvalidProblem
 from nest.families import Matmul, Operator, Scores, Split, Stack
+from nest.files.left_out import LeftOut
 from nest.problem import RECOMPUTE, Allowed, Recompute, Variant
 from nest.runs.chain import check_own_weights, trained_stacks
 from nest.runs.run import Run
@@ -20,26 +21,6 @@ LEAST_TOKENS = 1024
 
 FEW_DEVICES = 64
 """On as many devices all context widths are tried: the variants are few."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Variants that are not in the problem: which, and why.
-
-    Attributes
-    ----------
-    what, why
-        In words.
-    possible
-        Whether they are in the space all the same, and were left out to save time: one of them may be faster.
-    """
-
-    what: str
-    why: str
-    possible: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.why}"
 
 
 @dataclass(frozen=True)

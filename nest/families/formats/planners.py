@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nest.errors import InvalidProblem
 from nest.families.attention import Attention
 from nest.families.decoder import Decoder
 from nest.families.description import Description
@@ -73,7 +74,7 @@ def _as_deepseek(keys: Keys) -> Keys:
         "num_attention_heads": keys.size("head_num"),
         "intermediate_size": keys.size("intermediate_size"),
         "moe_intermediate_size": width,
-        "n_shared_experts": shared // width,
+        "n_shared_experts": _whole_share(keys, shared, width),
         "first_k_dense_replace": keys.option("dense_layers", 0),
         "n_routed_experts": keys.size("expert_num"),
         "num_experts_per_tok": keys.size("topk"),
@@ -86,6 +87,14 @@ def _as_deepseek(keys: Keys) -> Keys:
         "tie_word_embeddings": False,
     }
     return Keys(table, reader=keys.reader, notes=keys.notes)
+
+
+def _whole_share(keys: Keys, shared: int, width: int) -> int:
+    """Return how many experts of a width all shared ones are together."""
+    if shared % width:
+        name = "moe_shared_expert_intermediate_size"
+        raise InvalidProblem(keys.path(name), f"{shared} is no multiple of {width}", "give whole experts")
+    return shared // width
 
 
 def _grouped(keys: Keys) -> Decoder:

@@ -8,8 +8,19 @@ from nest.families.architecture import Block, Extra, Stack
 from nest.families.attention import LatentAttention
 from nest.families.decoder import TEXT, Decoder
 from nest.families.feeds import Experts, Mlp
-from nest.families.huggingface.experts import EXPERT_WIDTH, counts
-from nest.families.keys import HEADS, LAYERS, MOST_LAYERS, SEQUENCE, VOCABULARY, WIDTH, Keys
+from nest.families.huggingface.experts import counts
+from nest.families.keys import (
+    EXPERT_WIDTH,
+    FEED,
+    HEADS,
+    LAYERS,
+    MOST_LAYERS,
+    SEQUENCE,
+    SHARED,
+    VOCABULARY,
+    WIDTH,
+    Keys,
+)
 from nest.families.layers import Layer
 from nest.families.parts import RMS, Bench
 from nest.families.weights import Split
@@ -23,7 +34,8 @@ def read_deepseek(keys: Keys) -> Decoder | None:
     if reader is None:
         return None
     keys = keys.read_by(reader)
-    decoder = decoder_of(keys, correction=keys.text("topk_method") == "noaux_tc")
+    usual = "noaux_tc" if reader == "DeepseekV3Config" else ""  # the class of V3 knows no other method
+    decoder = decoder_of(keys, correction=keys.text("topk_method", usual) == "noaux_tc")
     return with_prediction(decoder, keys.whole("num_nextn_predict_layers", least=0, most=MOST_LAYERS) or 0)
 
 
@@ -31,7 +43,7 @@ def decoder_of(keys: Keys, *, correction: bool) -> Decoder:
     """Return the decoder; ``correction`` says whether each expert has a bias that balances the load."""
     width = keys.size(*WIDTH)
     attention = latent_attention(keys)
-    dense, routed = Mlp(keys.size("intermediate_size")), _experts(keys, correction=correction)
+    dense, routed = Mlp(keys.size(*FEED)), _experts(keys, correction=correction)
     first, every = keys.option("first_k_dense_replace", 0), keys.whole("moe_layer_freq") or 1
     count = keys.size(*LAYERS, most=MOST_LAYERS)
     layers = tuple(
@@ -64,8 +76,8 @@ def latent_attention(keys: Keys) -> LatentAttention:
 
 def _experts(keys: Keys, *, correction: bool) -> Experts:
     experts, chosen = counts(keys)
-    width = keys.size(EXPERT_WIDTH)
-    shared = keys.whole("n_shared_experts", "num_shared_experts", least=0) or 0
+    width = keys.size(*EXPERT_WIDTH)
+    shared = keys.option(SHARED[0], 0, *SHARED[1:])
     merged = Mlp(shared * width) if shared else None
     return Experts(experts, chosen, Mlp(width), merged, correction=correction)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from nest.errors import InvalidProblem
 from nest.families.attention import Attention
@@ -107,6 +108,8 @@ def kv_heads_of(keys: Keys, traits: Traits, heads: int) -> int:
     if kv_heads is None and (keys.table.get("multi_query") is True or keys.table.get("multi_query_attention") is True):
         kv_heads = 1
     if kv_heads is None and not traits.kv_heads:
+        if traits.gated:  # classes with a gate mostly know the key: a misspelt one shall not pass in silence
+            keys.note(f"{keys.path(KV_HEADS[0])}: not in the file, as many as heads ({heads})")
         return heads
     if kv_heads is None:
         kv_heads = traits.kv_heads
@@ -229,7 +232,27 @@ def mpt_decoder(keys: Keys, traits: Traits) -> Decoder:
     return dense_decoder(keys, traits)
 
 
-SPECIAL = {"falcon": falcon_decoder, "gpt_neox": gptneox_decoder, "opt": opt_decoder, "mpt": mpt_decoder}
+def cohere_decoder(keys: Keys, traits: Traits) -> Decoder:
+    """Return a Command R; the large ones norm queries and keys, each head with weights of its own."""
+    return dense_decoder(keys, replace(traits, qk_norm="full" if keys.flag("use_qk_norm", False) else ""))
+
+
+def stablelm_decoder(keys: Keys, traits: Traits) -> Decoder:
+    """Return a StableLM; that of 12B has attention and MLP behind one norm, and norms its heads as Command R does."""
+    order: Order = "parallel-shared" if keys.flag("use_parallel_residual", False) else "pre"
+    norm: Literal["", "full"] = "full" if keys.flag("qk_layernorm", False) else ""
+    return dense_decoder(keys, replace(traits, order=order, qk_norm=norm))
+
+
+SPECIAL = {
+    "falcon": falcon_decoder,
+    "gpt_neox": gptneox_decoder,
+    "opt": opt_decoder,
+    "mpt": mpt_decoder,
+    "cohere": cohere_decoder,
+    "cohere2": cohere_decoder,
+    "stablelm": stablelm_decoder,
+}
 """Dense decoders with rules of their own."""
 
 

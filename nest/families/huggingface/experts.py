@@ -11,11 +11,9 @@ from nest.families.decoder import Decoder
 from nest.families.feeds import Experts, Mlp
 from nest.families.huggingface.dense import decoder_with, layer_count
 from nest.families.huggingface.traits import TRAITS, Traits
-from nest.families.keys import CHOSEN, EXPERTS, Keys
+from nest.families.keys import CHOSEN, EXPERT_WIDTH, EXPERTS, FEED, SHARED, Keys
 from nest.families.layers import Sublayer
 from nest.families.parts import LAYER, Norm
-
-EXPERT_WIDTH = "moe_intermediate_size"
 
 _QWEN3 = replace(TRAITS["qwen3"], reader="Qwen3MoeConfig")
 _LLAMA4 = replace(TRAITS["llama"], reader="Llama4TextConfig", qkv_bias="attention_bias", head_width=128, kv_heads=8)
@@ -46,12 +44,12 @@ def counts(keys: Keys, experts: int | None = None, chosen: int | None = None) ->
 
 def _mixtral(keys: Keys, traits: Traits) -> Decoder:
     experts, chosen = counts(keys, 8, 2)
-    expert = Mlp(keys.size("intermediate_size", default=14336))
+    expert = Mlp(keys.size(*FEED, default=14336))
     return decoder_with(keys, traits, lambda _place: Experts(experts, chosen, expert))
 
 
 def _qwen(keys: Keys, traits: Traits) -> Decoder:
-    dense = Mlp(keys.size("intermediate_size"))
+    dense = Mlp(keys.size(*FEED))
     routed = qwen_experts(keys)
     step = keys.whole("decoder_sparse_step") or 1
     plain = set(keys.items("mlp_only_layers"))
@@ -65,12 +63,12 @@ def qwen_experts(keys: Keys) -> Experts:
     experts, chosen = counts(keys)
     width = keys.whole("shared_expert_intermediate_size", least=0)
     shared = Mlp(width) if width else None
-    return Experts(experts, chosen, Mlp(keys.size(EXPERT_WIDTH)), shared, shared_gate=shared is not None)
+    return Experts(experts, chosen, Mlp(keys.size(*EXPERT_WIDTH)), shared, shared_gate=shared is not None)
 
 
 def _gpt_oss(keys: Keys, traits: Traits) -> Decoder:
     experts, chosen = counts(keys)
-    expert = Mlp(keys.size("intermediate_size"), bias=True, out_bias=True)
+    expert = Mlp(keys.size(*FEED), bias=True, out_bias=True)
     keys.note("every expert, the router and the four attention matrices have biases; each head has a sink")
     decoder = decoder_with(keys, traits, lambda _place: Experts(experts, chosen, expert, router_bias=True))
     return with_attention(decoder, lambda attention: replace(attention, sinks=True))
@@ -108,8 +106,8 @@ def _dbrx(keys: Keys, traits: Traits) -> Decoder:
 
 def _glm(keys: Keys, traits: Traits) -> Decoder:
     experts, chosen = counts(keys)
-    expert, dense = Mlp(keys.size(EXPERT_WIDTH)), Mlp(keys.size("intermediate_size"))
-    shared = keys.option("n_shared_experts", 1)
+    expert, dense = Mlp(keys.size(*EXPERT_WIDTH)), Mlp(keys.size(*FEED))
+    shared = keys.option(SHARED[0], 1, *SHARED[1:])
     routed = Experts(experts, chosen, expert, Mlp(shared * expert.width) if shared else None, correction=True)
     first = keys.option("first_k_dense_replace", 1)
     traits = replace(traits, qk_norm="head" if keys.flag("use_qk_norm", False) else "")

@@ -11,9 +11,9 @@ from nest.families.decoder import Decoder
 from nest.families.feeds import Beside, Experts, Linear, Mlp
 from nest.families.huggingface.deepseek import with_prediction
 from nest.families.huggingface.dense import attention_of, decoder_with, layer_count, width_of
-from nest.families.huggingface.experts import EXPERT_WIDTH, counts, qwen_experts
+from nest.families.huggingface.experts import counts, qwen_experts
 from nest.families.huggingface.traits import TRAITS, Traits
-from nest.families.keys import Keys
+from nest.families.keys import EXPERT_WIDTH, SHARED, Keys
 from nest.families.layers import Layer, Sublayer
 from nest.families.parts import RMS
 from nest.families.recurrent import DeltaRule, Mamba, Mamba2
@@ -98,9 +98,9 @@ def _pattern_kinds(keys: Keys, traits: Traits, width: int, pattern: str) -> dict
     }
     if "E" in pattern:
         experts, chosen = counts(keys)
-        expert = Mlp(keys.size(EXPERT_WIDTH), gated=False)
+        expert = Mlp(keys.size(*EXPERT_WIDTH), gated=False)
         shared = keys.whole("moe_shared_expert_intermediate_size") or 0
-        merged = Mlp(shared * keys.option("n_shared_experts", 1), gated=False) if shared else None
+        merged = Mlp(shared * keys.option(SHARED[0], 1, *SHARED[1:]), gated=False) if shared else None
         kinds["E"] = Layer(None, Experts(experts, chosen, expert, merged, correction=True))
     return kinds
 
@@ -196,7 +196,7 @@ def _gemma4(keys: Keys, traits: Traits) -> Decoder:
     if keys.flag("enable_moe_block", False):
         experts, chosen = counts(keys)
         width = width_of(keys, traits)
-        routed = Experts(experts, chosen, Mlp(keys.size(EXPERT_WIDTH)), router_scales=(width, experts))
+        routed = Experts(experts, chosen, Mlp(keys.size(*EXPERT_WIDTH)), router_scales=(width, experts))
         feed = Beside(dense, routed, RMS)
     for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
         if keys.whole(name, least=0):
