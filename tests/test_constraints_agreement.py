@@ -6,16 +6,14 @@ from collections import Counter
 
 import oracle
 import pytest
-from judging import judged
 from random_constraints import LOCAL_KINDS, random_constraints
-from random_problems import Size, neighbours, random_plan, random_problem, show_plan, show_problem
+from random_problems import Size, random_problem
 from seeds import seeds
-from test_agreement import LARGER, NO_ZERO, SMALL, both_presets, check
+from test_agreement import LARGER, NO_ZERO, SMALL, both_presets, check, no_other_is_better
 
 from nest.constraints import Filters
 from nest.presets import Preset
 from nest.problem import Problem
-from nest.solve import solve
 
 MIDDLE = Size(layers=10, devices=64, levels=5, microbatches=100)
 WIDER = Size(layers=8, devices=48, levels=5, microbatches=60)
@@ -57,17 +55,7 @@ def test_figures_that_are_no_short_decimals(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2400, 2440))
 def test_no_other_plan_is_better(seed: int) -> None:
     """Where the reference is too slow, at least no random plan and no neighbour of the solver's plan is better."""
-    problem = constrained(seed, MIDDLE)
-    result = solve(problem)
-    others = [random_plan(again, problem) for again in range(50)]
-    if result.plan is not None:
-        others += neighbours(problem, result.plan)
-    for plan, verdict in judged(problem, others):
-        if verdict.legal:
-            shown = f"{show_problem(problem)}\n{result}\nis worse than\n{show_plan(plan)}\n{verdict}"
-            assert result.objective_ticks is not None, shown
-            assert verdict.objective_ticks is not None, shown
-            assert result.objective_ticks <= verdict.objective_ticks, shown
+    no_other_is_better(constrained(seed, MIDDLE))
 
 
 def test_constraints_matter() -> None:

@@ -126,6 +126,14 @@ def test_wrong_rows_are_named(tmp_path: Path, old: str, new: str, message: str) 
     assert str(caught.value).startswith(str(path))
 
 
+def test_a_table_on_its_side(tmp_path: Path) -> None:
+    """Columns below each other are rows beside each other."""
+    rows = [line.split(",") for line in TABLE.strip().splitlines() if not line.startswith("#")]
+    aside = "\n".join(",".join(cells) for cells in zip(*rows, strict=True))
+    upright, lying = read_profile(written(tmp_path, TABLE)), read_profile(written(tmp_path, aside))
+    assert [replace(row, where="") for row in lying.rows] == [replace(row, where="") for row in upright.rows]
+
+
 def test_formats_say_the_same(tmp_path: Path) -> None:
     """CSV, TOML and JSON, each unit: the same measurements; plan files carry them whole."""
     toml = """schema = "nest.profile/1"

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
@@ -87,6 +88,33 @@ def test_commands_parse(page: Path) -> None:
             name, subcommand, rest = cli.resolve_command(Context(cli), arguments)
             assert subcommand is not None, command
             subcommand.make_context(name, rest)
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to what one holds."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:count]))
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "nest":
+                continue
+            return True  # of a package that is not installed nothing is known
+        for part in parts[count:]:
+            if not hasattr(found, part):
+                return part in getattr(found, "__annotations__", {})
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_named_exists(page: Path) -> None:
+    """Names of our modules, classes and functions, and paths of our scripts, lead somewhere."""
+    text = page.read_text()
+    assert [name for name in re.findall(r"`(nest(?:\.\w+)+)(?:\([^`]*\))?`", text) if not exists(name)] == []
+    paths = re.findall(r"\b((?:tests|benchmarks|nest|instances)/[\w/-]+\.(?:py|toml|json))", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_readme_has_the_two_commands() -> None:

@@ -62,6 +62,12 @@ RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+def test_files_are_short() -> None:
+    """A file that is too long to be read at once is several."""
+    scripts = [file for folder in ("nest", "tests", "benchmarks", "docs") for file in (ROOT / folder).rglob("*.py")]
+    assert [file.name for file in scripts if len(file.read_text(encoding="utf-8").splitlines()) > 500] == []
+
+
 def test_contributing_lists_every_module() -> None:
     """The table of levels names each module once, none before one that it may import."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -85,6 +85,12 @@ def test_a_table_on_its_side(tmp_path: Path) -> None:
     ]
 
 
+def test_names_with_commas_and_colons(tmp_path: Path) -> None:
+    """A quoted name is one cell."""
+    text = csv('"Conv2d(3, 4, bias=False): first",1,1,1,1,1,1,1', "b,1,1,1,1,1,1,")
+    assert table(text, tmp_path).layers[0].name == "Conv2d(3, 4, bias=False): first"
+
+
 def test_rows_in_any_order_have_places(tmp_path: Path) -> None:
     """Places say the order of the model, and layers of one name are told apart by them."""
     head = f"place,{HEAD}"

@@ -289,7 +289,9 @@ def test_solve_takes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert answer["left_out"] == ["tensor 2, microbatch 1: no row for layer 'block', 'head'"]
     assert answer["all_tried"] is False
     assert run(["certify", str(plan), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["verdict"] == "optimal"
+    certificate = json.loads(capsys.readouterr().out)
+    assert certificate["verdict"] == "optimal"
+    assert (certificate["left_out"], certificate["all_tried"]) == (answer["left_out"], False)
     assert read_self_contained(plan).plan == read_plan(plan)
     assert run([*typed, "--global-batch", "16", "--pipeline", "2"]) == 0
     assert "2 stages" in capsys.readouterr().out
@@ -298,7 +300,11 @@ def test_solve_takes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for more, what in (
         ([], "--global-batch is missing"),
         (["--global-batch", "16", "--seq", "8"], "--seq: "),
-        (["--global-batch", "16", "--tensor", "4"], "no variant of the model is allowed"),
+        (
+            ["--global-batch", "16", "--tensor", "2"],
+            "is allowed (tensor 2, microbatch 1: no row for layer 'block', 'head')",
+        ),
+        (["--global-batch", "16", "--recompute", "selective"], "no layer of the table can"),
         (["--global-batch", "16", "--for", "megatron"], "does not say what the model is"),
     ):
         assert run([*typed, *more]) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_cluster_systems import CONFIGURATOR, METIS
 from test_dag_files import PARTITIONING, PIPERS
 
 from nest.cli.program import run
@@ -83,3 +84,15 @@ def test_a_graph_with_branches(
     assert facts["backward_nodes"] == (1 if name == "dnn-partitioning" else 0)
     assert run(["show", str(path), "--like", "dgx-h100"]) == 2
     assert "'--like' says nothing of an input of" in capsys.readouterr().err
+
+
+def test_systems_of_other_planners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What they leave open stands behind the name, or in a file beside."""
+    path, hosts = tmp_path / "system.yaml", tmp_path / "hosts"
+    path.write_text(CONFIGURATOR)
+    assert shown(capsys, f"{path}:16")["devices"] == 16
+    assert run(["show", str(path)]) == 2
+    assert "does not say how many devices; add :N" in capsys.readouterr().err
+    path.write_text(json.dumps(dict.fromkeys(("one", "two"), METIS["one"])))
+    hosts.write_text("one slots=4\ntwo slots=4\n")
+    assert shown(capsys, str(path), "--hostfile", str(hosts))["devices"] == 8

@@ -6,12 +6,20 @@ import oracle_default as oracle
 import oracle_uneven
 from random_problems import show_plan, show_problem
 
+from nest.breakdown import compute_limit, iteration_parts, load_parts, memory_parts, uplinks
 from nest.certificate import check as certify
+from nest.dp.incumbent import Incumbent
+from nest.dp.uneven_outer import UnevenBounds, uneven_choices
+from nest.dp.uneven_search import UnevenSearch, least_uneven
+from nest.dp.watch import Watch
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Problem
 from nest.result import Result, Status
+from nest.simulate import pipeline_of
 from nest.solve import solve
+from nest.tables import Tables
+from nest.units import NEVER
 
 FREE = {"memory", "sharding", "recompute", "replicas", "stages", "variant"}
 """Rules that random plans may break: all but those of places and order."""
@@ -58,3 +66,28 @@ def judge_agrees(problem: Problem, plan: Plan) -> None:
         )
         assert verdict.objective_ticks == objective, shown
     assert [float(each) for each in verdict.memory_bytes] == [float(each.memory) for each in figures], shown
+
+
+def parts_add_up(asked: Problem, plan: Plan) -> None:
+    """Assert that what loads, memory and an iteration consist of is the judge's, and that a pipeline has its loads."""
+    verdict = evaluate(asked, plan)
+    parts = load_parts(asked, plan, verdict)
+    assert [each.total for each in parts] == [stage.load for stage in verdict.stages]
+    assert [each.total for each in memory_parts(asked, plan, verdict)] == [stage.memory for stage in verdict.stages]
+    assert iteration_parts(asked, plan, verdict, parts).total == verdict.objective_ticks
+    assert all(each.ticks >= 0 for each in uplinks(asked, plan, verdict, parts))
+    played = pipeline_of(asked, plan, verdict)
+    assert [stage.load for stage in played.stages] == [stage.load for stage in verdict.stages]
+
+
+def bounds_hold(asked: Problem) -> None:
+    """Assert that no outer choice has a plan below its bound, the bound of all or what computing alone takes."""
+    tables = Tables.of(asked)
+    least, limit = least_uneven(tables), compute_limit(asked)[0]
+    for each in tables.uneven:
+        bounds = UnevenBounds(each)
+        for choice in uneven_choices(each):
+            incumbent = Incumbent()
+            UnevenSearch(each).settle(choice, Watch(None, None, incumbent))
+            assert bounds.objective(choice) <= incumbent.objective
+            assert max(least, limit) <= incumbent.objective or incumbent.objective == NEVER

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections.abc import Iterable, Mapping
 
 from nest.collective_tables.table import CollectiveRow, CollectiveTable, Kind
 from nest.errors import InvalidProblem
+from nest.files.columns import cells_in
 from nest.files.words import show
 from nest.layer_profiles.values import MIB, MS, number
 
@@ -51,7 +50,7 @@ def read_aceso_collective(text: str, file_name: str) -> CollectiveTable:
     if kind == "all-gather" and ranks is None:
         raise InvalidProblem("", "an all-gather of how many ranks, its name does not say", "name the file by it")
     found, skipped = [], 0
-    for at, cells in enumerate(csv.reader(text.splitlines()[1:]), 2):
+    for at, cells in enumerate(cells_in(text.splitlines()[1:]), 2):
         if not cells:
             continue
         if len(cells) != 2:
@@ -132,17 +131,6 @@ def read_nnscaler(table: Mapping[str, object], file_name: str) -> CollectiveTabl
     if ranks is None:
         warnings.append("the file's name, which alone could say it, has no number of GPUs: no bus bandwidth")
     return CollectiveTable("nnScaler collectives", "MiB, s (not in the file)", _sorted(rows), tuple(warnings))
-
-
-def json_object(text: str) -> dict[str, object] | None:
-    """Return a small JSON object, None where the text is none."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return table if isinstance(table, dict) else None
 
 
 def _sorted(rows: Iterable[CollectiveRow]) -> tuple[CollectiveRow, ...]:

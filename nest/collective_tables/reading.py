@@ -9,7 +9,6 @@ from nest.collective_tables.readers import (
     is_aceso_p2p,
     is_galvatron_bandwidth,
     is_nnscaler,
-    json_object,
     read_aceso_collective,
     read_aceso_p2p,
     read_galvatron_bandwidth,
@@ -17,6 +16,7 @@ from nest.collective_tables.readers import (
 )
 from nest.collective_tables.table import CollectiveTable
 from nest.errors import InvalidProblem
+from nest.families.documents import json_table
 from nest.files.disk import read_text
 
 _MOST_CHARACTERS = 2**20
@@ -59,7 +59,7 @@ def collectives_of(text: str, file_name: str = "") -> CollectiveTable:
         return read_aceso_collective(text, file_name)
     if is_aceso_p2p(text):
         return read_aceso_p2p(text)
-    table = json_object(text)
+    table = json_table(text)
     if table is not None and is_galvatron_bandwidth(table):
         return read_galvatron_bandwidth(table)
     if table is not None and is_nnscaler(table):
@@ -72,5 +72,5 @@ def _told(text: str) -> bool:
         return False
     if is_aceso_collective(text) or is_aceso_p2p(text):
         return True
-    table = json_object(text)
+    table = json_table(text)
     return table is not None and (is_galvatron_bandwidth(table) or is_nnscaler(table))

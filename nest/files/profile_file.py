@@ -69,7 +69,7 @@ def read_profile(path: str | Path) -> LayerProfile:
     """
     document = Document.read(path)
     if is_csv(document):
-        rows = tuple(_measured(document, row, where) for row, where in COLUMNS.rows(document, ProfileRow))
+        rows = tuple(_measured(document, row, where) for row, where in COLUMNS.rows(document, ProfileRow, may_lie=True))
         if not rows:
             document.fail("", "no rows below the names of the columns", "give a row for each block that was measured")
         return LayerProfile(rows, document.source)

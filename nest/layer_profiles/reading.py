@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nest.errors import InvalidProblem
+from nest.families.documents import json_table
 from nest.files.disk import read_text
 from nest.layer_profiles.aceso import is_aceso, read_aceso
 from nest.layer_profiles.deepspeed import is_deepspeed, read_deepspeed
@@ -83,7 +85,7 @@ def profiles_of(text: str, file_name: str = "") -> tuple[LayerProfile, ...]:
     return found
 
 
-def _of_json(table: dict[str, object], file_name: str) -> tuple[LayerProfile, ...]:
+def _of_json(table: Mapping[str, object], file_name: str) -> tuple[LayerProfile, ...]:
     """Return the profiles of a JSON object; none where it is of no known format."""
     if is_metis(table):
         return (read_metis(table, file_name),)
@@ -112,14 +114,6 @@ def _told(text: str) -> bool:
     return is_pipedream(text) or is_aceso(text) or is_deepspeed(text) or is_simai(text)
 
 
-def _json(text: str) -> dict[str, object] | None:
+def _json(text: str) -> Mapping[str, object] | None:
     """Return a JSON object that may be a profile, or None."""
-    import json  # noqa: PLC0415  (asked of few files)
-
-    if not any(mark in text for mark in _JSON_MARKS):
-        return None
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return table if isinstance(table, dict) else None
+    return json_table(text) if any(mark in text for mark in _JSON_MARKS) else None

@@ -161,15 +161,34 @@ def table_problem(run: TableRun) -> PosedTable:
         else:
             graphs[Variant(point.tensor, microbatch=point.microbatch)] = table_graph(run, point)
     if not graphs:
-        last = left[-1]
-        raise InvalidProblem("", f"no row can be planned with; {last}", "measure other widths", run.table.source)
+        what, remedy = (
+            f"no row can be planned with; {left[-1]}",
+            "measure others, or change --cluster or --global-batch",
+        )
+        raise InvalidProblem("", what, remedy, run.table.source)
+    _check_choices(run, graphs)
     return PosedTable(run, _problem(run, graphs), Tried((*left, *_once(run)), run.reserve))
+
+
+def _check_choices(run: TableRun, graphs: Mapping[Variant, LayerGraph]) -> None:
+    """Refuse choices that leave nothing of the table: widths that were not measured, or a recomputation of no layer."""
+    choices, source = run.choices, run.table.source
+    allowed = [variant for variant in graphs if choices.admits(variant)]
+    if not allowed:
+        missing = "; ".join(f"{point}: {why}" for point, why in run.table.missing.items())
+        what = "none of the measured widths and microbatches is allowed" + (f" ({missing})" if missing else "")
+        raise InvalidProblem("choices", what, f"measured are {'; '.join(map(str, run.table.complete))}", source)
+    again = choices.stage_recompute
+    if again is not None and not any({"none", *graphs[variant].recomputes} & again for variant in allowed):
+        what = f"{' or '.join(sorted(again))}: no layer of the table can; they compute all again, or none"
+        raise InvalidProblem("recompute", what, "leave it out", source)
 
 
 def _problem(run: TableRun, graphs: Mapping[Variant, LayerGraph]) -> Problem:
     preset = preset_of(run.choices)
     name = f"{run.table.name} on {run.hardware.cluster.name}"
-    made = Problem(name, graphs, run.hardware.cluster, run.training, run.choices, preset, source=run.table.source)
+    source = run.table.source
+    made = Problem(name, graphs, run.hardware.cluster, run.training, run.choices, preset, source=source)
     if preset is not DEFAULT:
         require_apart(run.table, preset.name)
     return made
