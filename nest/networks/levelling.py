@@ -272,20 +272,32 @@ def _sent(network: Network, sources: list[int], targets: list[int]) -> float:
     """Return what some devices can send to others at once, bytes/s.
 
     Where devices pass on for others, only the cables that join the two directly count, which is less than the most
-    that can flow; otherwise it is the maximum flow.
+    that can flow; otherwise it is the maximum flow. Where no cable joins them, each message takes several, and so do
+    those of all others: of the most that can flow each then has its part.
     """
-    if network.forwarding:
-        ours, theirs = set(sources), set(targets)
-        return sum(
-            link.bandwidth_bytes_per_s
-            for (low, high), link in network.cables.items()
-            if (low in ours and high in theirs) or (high in ours and low in theirs)
-        )
-    return _flow(network, sources, targets)
+    if not network.forwarding:
+        between = set(range(len(network.devices))) - set(sources) - set(targets)
+        return _flow(network, sources, targets, between)
+    ours, theirs = set(sources), set(targets)
+    direct = sum(
+        link.bandwidth_bytes_per_s
+        for (low, high), link in network.cables.items()
+        if (low in ours and high in theirs) or (high in ours and low in theirs)
+    )
+    return direct or _flow(network, sources, targets, set()) / _steps(network, ours, theirs)
 
 
-def _flow(network: Network, sources: list[int], targets: list[int]) -> float:
-    """Return the maximum flow from some devices to others through the switches, bytes/s."""
+def _steps(network: Network, ours: set[int], theirs: set[int]) -> int:
+    """Return how many cables the nearest of our and their devices are apart."""
+    reached, steps = set(ours), 0
+    while not reached & theirs:
+        reached |= {end for cable in network.cables if reached.intersection(cable) for end in cable}
+        steps += 1
+    return steps
+
+
+def _flow(network: Network, sources: list[int], targets: list[int], closed: set[int]) -> float:
+    """Return the maximum flow from some devices to others, none of it through ``closed`` ones, bytes/s."""
     import networkx  # noqa: PLC0415  (only networks without a tree need it)
 
     graph = networkx.DiGraph()
@@ -294,5 +306,5 @@ def _flow(network: Network, sources: list[int], targets: list[int]) -> float:
             graph.add_edge(one, other, capacity=link.bandwidth_bytes_per_s)
     graph.add_edges_from(("source", node) for node in sources)  # no capacity: unlimited
     graph.add_edges_from((node, "target") for node in targets)
-    graph.remove_nodes_from(set(range(len(network.devices))) - set(sources) - set(targets))
+    graph.remove_nodes_from(closed)
     return float(networkx.maximum_flow_value(graph, "source", "target"))
