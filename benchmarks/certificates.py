@@ -65,7 +65,7 @@ def main() -> None:
     arguments = parser().parse_args()
     index: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
     entries = [each for each in index if each["optimum"].get("default") and arguments.only in each["file"]]
-    problems = [(each, problem_of(read_run(INSTANCES / each["file"])).problem) for each in entries]
+    problems = [(each, problem_of(read_run(INSTANCES / each["file"]), every=True).problem) for each in entries]
     preset = PRESETS[arguments.preset]
     alike = [pair for pair in problems if preset is DEFAULT or not pair[1].cluster.classes]
     proofs = [measure(each, one.with_preset(preset)) for each, one in alike if not one.cluster.menus]

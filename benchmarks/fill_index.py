@@ -23,7 +23,7 @@ from nest.files import apply_settings, read_problem
 from nest.plan import Plan, Stage
 from nest.presets import preset_named
 from nest.result import Result, Status
-from nest.runs import problem_of, read_run
+from nest.runs import contenders, read_run
 from nest.solve import solve
 
 WITHIN = 1e-9
@@ -75,7 +75,7 @@ def fill(entry: dict[str, Any], folder: Path) -> list[str]:
 def fill_run(path: Path, optimum: dict[str, Any]) -> list[str]:
     """Fill in the optimum of a training run."""
     begin = time.perf_counter()
-    result = solve(problem_of(read_run(path)).problem)
+    result = solve(contenders(read_run(path)).problem)
     optimum["default"] = None
     if result.status is not Status.OPTIMAL or result.plan is None:
         return [f"{path.name}: default: {result.status.value}: {result.reason}"]

@@ -24,7 +24,7 @@ from typing import Any
 from measure import PROGRAM, ROOT, Process, Target, console, in_process, machine, number, options, table, write_json
 
 from nest.plan import Plan
-from nest.runs import is_run, problem_of, read_run
+from nest.runs import contenders, is_run, read_run
 from nest.solve import solve
 
 INSTANCES = ROOT / "instances"
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
 def solved(path: Path) -> Figures:
     """Pose and solve a run in this process."""
     begin, begin_cpu = time.perf_counter(), time.process_time()
-    problem = problem_of(read_run(path)).problem
+    problem = contenders(read_run(path)).problem
     posed, posed_cpu = time.perf_counter(), time.process_time()
     result = solve(problem)
     return Figures(

@@ -39,10 +39,12 @@ def fastest(graph: LayerGraph) -> LayerGraph:
 def _blended(graph: LayerGraph, ways: Sequence[tuple[Layer, ...]], *, slow: bool = True) -> LayerGraph:
     if not graph.others:
         return graph
-    if len(ways) == 1:
-        return LayerGraph(ways[0], graph.edges, graph.table)
-    blend = _Blend(slow)
-    return LayerGraph(tuple(blend.layer(each) for each in zip(*ways, strict=True)), graph.edges, graph.table)
+    key = tuple(map(id, ways)), slow
+    if key not in graph.blends:
+        blend = _Blend(slow)
+        layers = ways[0] if len(ways) == 1 else tuple(blend.layer(each) for each in zip(*ways, strict=True))
+        graph.blends[key] = LayerGraph(layers, graph.edges, graph.table)
+    return graph.blends[key]
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,11 @@ class LayerGraph:
         return frozenset(each.kind for layer in distinct for each in layer.recomputed)
 
     @cached_property
+    def blends(self) -> dict[tuple[tuple[int, ...], bool], LayerGraph]:
+        """Layers of several classes together, by the objects of these: kept by `nest.classes`."""
+        return {}
+
+    @cached_property
     def unordered_pair(self) -> tuple[LayerId, LayerId] | None:
         """Two neighbouring layers that no edge orders, or None on a chain (with or without skip edges)."""
         if not self._loose:

@@ -243,9 +243,7 @@ class Problem:
             raise InvalidProblem("model", "no variant", "give the costs of the layers for at least one tensor width")
         self._check_preset()
         if not self.variants:
-            raise InvalidProblem(
-                "choices", "no variant of the model is allowed", f"the model has {_known(self.graphs)}"
-            )
+            raise self._without_variants()
         for graph in self.graphs.values():
             require_chain(graph, self.preset, "model.edges")
         self._check_classes()
@@ -256,6 +254,15 @@ class Problem:
                 what = f"'interleaved' beside side constraint {constraint.kind!r}, which asks what one row of layers is"
                 raise InvalidProblem("choices.schedules", what, "leave one of the two out")
             constraint.check(self)
+
+    def _without_variants(self) -> InvalidProblem:
+        """Return why no variant is left: choices allow none, or want computed again what those they allow cannot."""
+        if not any(map(self.choices.admits, self.graphs)):
+            return InvalidProblem(
+                "choices", "no variant of the model is allowed", f"the model has {_known(self.graphs)}"
+            )
+        what = f"{' or '.join(sorted(self.choices.stage_recompute or ()))} alone, and no layer can compute that again"
+        return InvalidProblem("choices.stage_recompute", what, "leave it out (--recompute), or allow none, too")
 
     def _check_preset(self) -> None:
         """Refuse what the preset would pass over although it decides which plans there are."""

@@ -40,6 +40,7 @@ def solve(
     report: Report | None = None,
     better_than: int | None = None,
     cuts: Cuts = "all",
+    within: float = 0.0,
 ) -> Result:
     """Find the best plan of a problem.
 
@@ -58,6 +59,9 @@ def solve(
     cuts
         With ``"order"`` a model that branches is cut along one order of its layers only, by the dynamic program. The
         bound holds for all plans, so that the status is seldom more than ``FEASIBLE``. A chain has one order anyway.
+    within
+        Part of a plan's time: the dynamic program ends with the first plan that is proven to be slower than the best
+        by no more than this. With 0, the default, the plan is the best.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def solve(
 
     def ask(built: Problem, most: int | None) -> Result:
         """Return the best plan of a problem below so many ticks, if there is a limit."""
-        return _solve(_Request(built, Tables.of(built), end, report, most), backend, cuts)
+        return _solve(_Request(built, Tables.of(built), end, report, most, within), backend, cuts)
 
     if problem.cluster.menus and not affordable(problem):
         return _unaffordable(problem, backend)
@@ -142,6 +146,7 @@ class _Request:
     end: float | None
     report: Report | None
     better_than: int | None
+    within: float = 0.0
 
     @cached_property
     def kinds(self) -> str:
@@ -155,7 +160,7 @@ class _Request:
             ask = solve_cpsat if backend == "cpsat" else solve_pyomo
             return _Answer(self._settled(ask(self.problem, time_limit_s=self._left())), backend, asked)
         if not self.kinds:
-            found = optimum(self.tables, self.end, self.report, self.better_than)
+            found = optimum(self.tables, self.end, self.report, self.better_than, within=self.within)
             return _Answer(found, "dp", asked if backend == "dp" else "the dynamic program covers the problem")
         if backend == "dp":
             what = f"the dynamic program cannot tell which plans keep {self.kinds}: that ties stages together"

@@ -267,7 +267,7 @@ def test_what_the_other_presets_do_not_know() -> None:
         problem_of(global_batch=20).with_preset(PAPER)
     with pytest.raises(InvalidProblem, match=r"choices\.recompute: 'full' under preset 'default'"):
         problem_of().with_choices(recompute="full")
-    with pytest.raises(InvalidProblem, match="no variant of the model is allowed"):
+    with pytest.raises(InvalidProblem, match="full alone, and no layer can compute that again"):
         problem_of().with_choices(stage_recompute=frozenset({"full"}))
     with pytest.raises(InvalidProblem, match=r"choices\.recompute: 'selective'"):
         Choices(recompute="selective")

@@ -40,7 +40,11 @@ TEXTS = {
         "a string holds \\ud800, which is half a character; write the character itself",
     ),
     "another JSON": (b'{"hidden_size": 4096}', f'schema: missing; give schema = "nest.problem/1", {SCHEMA}'),
-    "a plan": (b'{"schema": "nest.plan/1"}', 'schema: "nest.plan/1"; give "nest.problem/1", the version read here'),
+    "a plan": (
+        b'{"schema": "nest.plan/1"}',
+        'schema: "nest.plan/1": a plan, not a problem; give a problem ("nest.problem/1"); '
+        "nest evaluate, report, compare, certify, simulate and export take this one",
+    ),
 }
 
 

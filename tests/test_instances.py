@@ -20,7 +20,7 @@ from nest.files import apply_settings, problem_schema, read_problem
 from nest.presets import ARTIFACT, PAPER, Preset
 from nest.problem import Problem
 from nest.result import Status
-from nest.runs import problem_of, read_run
+from nest.runs import contenders, read_run
 from nest.solve import solve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,7 +111,7 @@ def test_index_describes_runs(entry: dict[str, Any]) -> None:
 )
 def test_optimum_of_a_run_is_reproduced(entry: dict[str, Any]) -> None:
     """The solver proves the optimum of each run, and finds the plan that the index states."""
-    result = solve(problem_of(read_run(INSTANCES / entry["file"])).problem)
+    result = solve(contenders(read_run(INSTANCES / entry["file"])).problem)
     known, plan = entry["optimum"]["default"], result.plan
     assert result.status is Status.OPTIMAL
     assert plan is not None

@@ -18,7 +18,7 @@ from nest.files import apply_settings, read_problem, write_problem
 from nest.hardware import Hardware, cluster_named
 from nest.problem import Choices, Problem, Variant
 from nest.result import Result, Status
-from nest.runs import Given, Posed, Run, is_run, problem_of, read_run, untrimmed
+from nest.runs import Given, Posed, Run, is_run, problem_of, read_run
 from nest.runs import pose as posing
 from nest.runs.run_document import run_document
 from nest.solve import solve
@@ -77,15 +77,20 @@ def test_widths_are_those_that_divide() -> None:
 
 
 def test_on_many_devices_few_tokens_are_left_out_and_said() -> None:
-    """Widths that leave a device fewer than 1,024 tokens are not tried there; all of them can be named."""
-    run = run_of(GPT, "dgx-h100:128")
+    """Widths that leave a device fewer than 1,024 tokens are not usual there; all can be had, or one besides."""
+    run = run_of(GPT, "dgx-h100:128", global_batch=24)
     posed = problem_of(run)
     assert not posed.tried.all_tried
     assert (widths(posed, "context"), widths(posed, "tensor")) == ([1, 2], [1, 2, 4, 8, 16])
     assert "context widths above 2: a device would have fewer than 1024 tokens" in left_out(posed)
-    every = untrimmed(run)
-    assert every == {"context": [2**power for power in range(8)], "microbatch": [2**power for power in range(6)]}
-    assert untrimmed(replace(run, choices=Choices(context=frozenset({2}), microbatch=frozenset({1})))) == {}
+    assert widths(posed, "microbatch") == [1, 2, 4, 8]
+    besides = problem_of(run, also=Variant(1, context=16, microbatch=3))
+    assert (widths(besides, "context"), widths(besides, "microbatch")) == ([1, 2, 16], [1, 2, 3, 4, 8])
+    assert not besides.tried.all_tried
+    every = problem_of(run, every=True)
+    assert widths(every, "context") == [2**power for power in range(8)]
+    assert widths(every, "microbatch") == [1, 2, 3, 4, 6, 8, 12, 24]
+    assert every.tried.all_tried
 
 
 @pytest.mark.parametrize("bandwidths", [(100.0, 99.0), (100.0, 51.0), (100.0, 49.0, 20.0), (400.0, 100.0, 10.0, 1.0)])

@@ -97,9 +97,9 @@ def reserve_bytes(options: Mapping[str, Any]) -> int | None:
     asked: float | None = options["reserve"]
     if asked is None:
         return None
-    if not isfinite(asked):
+    if not isfinite(asked * 2.0**30):
         raise click.UsageError(f"--reserve {asked}: give a number of GiB from 0")
-    return int(asked * 2**30)
+    return int(asked * 2.0**30)
 
 
 OF_NETWORKS = ("device", "like", "gpus_per_node", "root", "topology")

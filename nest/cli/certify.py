@@ -129,12 +129,12 @@ def _certified(
     if second is None and given is None and not is_plan(first):
         if target not in (None, ANY):
             raise click.UsageError(f"--for {target} is of a plan; nest solve --for {target} --certify solves first")
-        problem, tried = asked_from(first, preset, settings)
+        problem, tried = asked_from(first, preset, settings, every=True)
         require(provers, problem)
         result = solved(problem, time_limit_s, quiet=quiet)
         certificate = certify_result(problem, result, provers=provers, time_limit_s=time_limit_s)
         return _Certified(problem, certificate, origin_of_file(first, problem.name, preset, settings), tried)
-    found, _ = plan_from((first, second), given, preset, settings)
+    found, _ = plan_from((first, second), given, preset, settings, every=True)
     framework = target_of(target, found, provers)
     if framework is not None:
         from nest.export import FRAMEWORKS, certify_for

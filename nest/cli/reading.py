@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from nest.families import Description
     from nest.problem import Problem
     from nest.result import Report, Result
-    from nest.runs import SelfContained, Tried
+    from nest.runs import Posed, Run, SelfContained, Tried
     from nest.solve import Backend, Cuts
 
 
@@ -32,17 +34,31 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
     return asked_from(path, preset, settings)[0]
 
 
-def asked_from(path: Path, preset: str | None, settings: Sequence[str]) -> tuple[Problem, Tried]:
-    """Read a problem as `problem_from` does, and return it with how much of the space it has."""
+def asked_from(
+    path: Path, preset: str | None, settings: Sequence[str], *, every: bool = False
+) -> tuple[Problem, Tried]:
+    """Read a problem as `problem_from` does, and return it with how much of the space it has.
+
+    Parameters
+    ----------
+    every
+        Whether a run has all its variants, not the usual ones alone.
+    """
+    from nest.runs import problem_of
     from nest.runs.carried import changed, posed_from, read_tried
 
-    posed = posed_from(path, settings)
+    posed = posed_from(path, settings, partial(problem_of, every=every))
     problem, tried = read_tried(path) if posed is None else (posed.problem, posed.tried)
     return changed(problem, preset, settings, str(path)), tried
 
 
 def plan_from(
-    files: tuple[Path, Path | None], problem: Path | None, preset: str | None, settings: Sequence[str]
+    files: tuple[Path, Path | None],
+    problem: Path | None,
+    preset: str | None,
+    settings: Sequence[str],
+    *,
+    every: bool = False,
 ) -> tuple[SelfContained, Path]:
     """Read a plan with its problem, and return it with the path of the plan.
 
@@ -52,6 +68,8 @@ def plan_from(
         As typed: the plan, or the problem and the plan.
     problem
         What ``--problem`` gives in place of what the plan says.
+    every
+        Whether a run has all its variants, not the usual ones and the plan's alone.
 
     Raises
     ------
@@ -66,7 +84,43 @@ def plan_from(
     if second is not None and problem is not None:
         raise click.UsageError(f"give the problem once: {first}, or --problem {problem}")
     plan, source = (first, problem) if second is None else (second, first)
-    return read_self_contained(plan, problem=source, preset=preset, settings=settings), plan
+    return read_self_contained(plan, problem=source, preset=preset, settings=settings, every=every), plan
+
+
+@dataclass(frozen=True)
+class Race:
+    """How the variants of a run are told that could have the fastest plan.
+
+    Parameters
+    ----------
+    preset, settings
+        That were typed.
+    time_limit_s
+        Of which half may be taken for it.
+    cuts
+        Where models that branch may be cut.
+    margin
+        As of `nest.runs.contenders`.
+    """
+
+    preset: str | None
+    settings: tuple[str, ...]
+    time_limit_s: float | None = None
+    cuts: Cuts = "all"
+    margin: float = 1.0
+
+    def pose(self, run: Run) -> Posed:
+        """Return the run with the problem that has these variants."""
+        from nest.runs import contenders
+        from nest.runs.carried import altered
+
+        return contenders(run, self._ask, lambda problem: altered(problem, self.preset, self.settings), self.margin)
+
+    def _ask(self, problem: Problem, within: float) -> Result:
+        from nest.solve import solve
+
+        half = None if self.time_limit_s is None else self.time_limit_s / 2
+        return solve(problem, time_limit_s=half, cuts=self.cuts, within=within)
 
 
 def model_from(path: Path, vocabulary: int | None) -> Description | None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from nest.runs import Run
 
 FAMILIES = ("gpt", "llama", "moe", "bert", "t5")
-WHOLE = click.IntRange(min=1)
+WHOLE = click.IntRange(1, 2**31)
+"""A count, at most as large as files may have it."""
 
 _MEANING = {
     "layers": "layers (also of a profile of one)",

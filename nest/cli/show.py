@@ -16,6 +16,7 @@ from nest.cli.profiled import show_measured, show_profiles
 from nest.cli.reading import model_from, problem_from
 from nest.cli.run_options import network_options
 from nest.cli.tabled import show_table
+from nest.errors import InvalidProblem
 
 if TYPE_CHECKING:
     from nest.families import Description
@@ -61,6 +62,9 @@ def show_command(
     if show_profiles(problem_path, others | typed, output, as_json=as_json):
         return ExitCode.OK
     if output is not None:
+        from nest.files.disk import read_text
+
+        read_text(problem_path, InvalidProblem)  # says what is wrong with a file that cannot be read
         raise click.UsageError("'-o' is for measured layers; this is something else.")
     if _showed_other(problem_path, others, networks, as_json=as_json):
         return ExitCode.OK

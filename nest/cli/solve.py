@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,7 +18,7 @@ from nest.cli.frameworks import for_option, require_alone, search_for, solved_fo
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
 from nest.cli.output import check_files, print_json, print_tried, screen
-from nest.cli.reading import solved
+from nest.cli.reading import Race, solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
 from nest.cli.tabled import typed_table
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from nest.solve import Backend, Cuts
 
 BACKENDS = ("auto", "dp", "cpsat", "pyomo")
+AMONG = 1.25
+"""Runners-up are sought among variants whose plans may take up to this many times what a good plan takes."""
+
 OBJECTIVES = {"sum": "default", "simulated": "simulated"}
 """Presets that differ in nothing but the objective, by objective."""
 
@@ -92,7 +97,13 @@ def solve_command(
     require_all_cuts(cuts, **others_given, certify=certify, runners_up=runners is not None)
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
-    asked = _asked(problem_path, preset, settings, options)
+    begin, race = time.perf_counter(), None
+    if target is None and minimize == "time" and backend in ("auto", "dp"):
+        race = Race(preset, settings, time_limit, cuts, AMONG if runners else 1.0)
+    asked = _asked(problem_path, preset, settings, options, None if race is None else race.pose)
+    time_left = time_limit
+    if time_limit is not None and asked.run is not None:  # of which posing it took a part
+        time_left = max(time_limit - (time.perf_counter() - begin), 0.0)
     problem, origin = asked.problem, _written(asked, problem_path, (preset, settings), options, (output, write_problem))
     provenance = {} if target is None else {"for": target}
     if minimize != "time" and allowed_s is not None:
@@ -106,17 +117,20 @@ def solve_command(
         return result_code(answer.result)
     parts: tuple[Problem, ...] = ()
     if target is None:
-        result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
+        result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
         if result.status.value == "infeasible" and asked.run is not None and not asked.tried.all_tried:
-            settings = (*settings, *_untrimmed(asked.run))
-            asked = _asked(problem_path, preset, settings, options)
+            asked = _asked(problem_path, preset, settings, options, _every)
             problem = asked.problem
             origin = _written(asked, problem_path, (preset, settings), options, (output, write_problem))
-            result = solved(problem, time_limit, quiet=as_json, backend=backend, cuts=cuts)
+            result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
     else:
         problem, found_for = solved_for(problem, asked.run, target, time_limit, quiet=as_json)
         result, parts = found_for.result, found_for.parts
-    certificate = _confirm(problem, result, parts, time_limit) if certify else None
+    whole = problem
+    if certify and race is not None and asked.run is not None and asked.tried.all_tried:
+        all_of_it = _asked(problem_path, preset, settings, options, _every)
+        whole = all_of_it.problem  # the checker takes no floor for granted
+    certificate = _confirm(whole, result, parts, time_limit) if certify else None
     _write_plan(result, output, origin, provenance)
     wanted = shown(asked.run, others(problem, result.plan, runners, time_limit), details=details)
     return _print(asked._replace(problem=problem), result, certificate, wanted, as_json=as_json)
@@ -137,11 +151,11 @@ class _Asked(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _untrimmed(run: Run) -> tuple[str, ...]:
-    """Return the settings by which a run tries all widths: before it is called infeasible."""
-    from nest.runs import untrimmed
+def _every(run: Run) -> Posed:
+    """Return a run with the problem of all its variants."""
+    from nest.runs import problem_of
 
-    return tuple(f"{name}={','.join(map(str, values))}" for name, values in untrimmed(run).items())
+    return problem_of(run, every=True)
 
 
 def _preset(preset: str | None, objective: str | None) -> str | None:
@@ -153,8 +167,20 @@ def _preset(preset: str | None, objective: str | None) -> str | None:
     return OBJECTIVES[objective]
 
 
-def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, ...], options: dict[str, Any]) -> _Asked:
-    """Return the problem, and what it was posed from."""
+def _asked(
+    problem_path: Path | None,
+    preset: str | None,
+    settings: tuple[str, ...],
+    options: dict[str, Any],
+    pose: Callable[[Run], Posed] | None = None,
+) -> _Asked:
+    """Return the problem, and what it was posed from.
+
+    Parameters
+    ----------
+    pose
+        Which variants of the run it has: the usual ones where this is left out.
+    """
     from nest.files.settings import with_own
     from nest.runs import problem_of
     from nest.runs.carried import changed, posed_from, read_tried
@@ -169,10 +195,10 @@ def _asked(problem_path: Path | None, preset: str | None, settings: tuple[str, .
         return _Asked(problem, table.tried, hardware=table.run.hardware, notes=table.run.notes)
     run = typed_run(problem_path, options, preset)
     if run is not None:
-        posed: Posed | None = problem_of(replace(run, choices=with_own(run.choices, settings)))
+        posed: Posed | None = (pose or problem_of)(replace(run, choices=with_own(run.choices, settings)))
     else:
         assert problem_path is not None
-        posed = posed_from(problem_path, settings)
+        posed = posed_from(problem_path, settings, pose or problem_of)
     if posed is not None:
         source = str(problem_path) if problem_path else posed.problem.name
         problem = changed(posed.problem, preset, settings, source)

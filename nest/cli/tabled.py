@@ -93,7 +93,8 @@ def estimated_table(
     if table is None:
         return None
     refuse_others(OF_PLANS if is_layer_table(path) else OF_PLANS | OF_PROFILES.keys(), "a table of layers")
-    asked = AskedPlan(options, None, hardware)
+    point = _point(table, options)
+    asked = AskedPlan({**options, **point._asdict()}, None, hardware)
     layout, recipe = asked.layout(), options["recipe"]
     run = TableRun(
         table,
@@ -103,7 +104,7 @@ def estimated_table(
         asked.framework,
         layout.reserve,
     )
-    given = GivenTable(run, _point(table, options), layout)
+    given = GivenTable(run, point, layout)
     estimate = table_estimate(given)
     document = table_estimate_document(given, estimate)
     give(document, lambda: table_estimate_text(given, estimate, screen()), output, as_json=as_json)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Mapping
 
 from nest.collective_tables.table import CollectiveRow, CollectiveTable, Kind
 from nest.errors import InvalidProblem
+from nest.files.columns import cells_in
 from nest.files.words import show
 from nest.layer_profiles.values import MIB, MS, number
 
@@ -50,7 +50,7 @@ def read_aceso_collective(text: str, file_name: str) -> CollectiveTable:
     if kind == "all-gather" and ranks is None:
         raise InvalidProblem("", "an all-gather of how many ranks, its name does not say", "name the file by it")
     found, skipped = [], 0
-    for at, cells in enumerate(csv.reader(text.splitlines()[1:]), 2):
+    for at, cells in enumerate(cells_in(text.splitlines()[1:]), 2):
         if not cells:
             continue
         if len(cells) != 2:

@@ -19,6 +19,7 @@ from nest.classes import fastest, slowest
 from nest.cluster import Cluster
 from nest.cost.collectives import shard_s, sync_height, sync_s, transfer_s
 from nest.cost.exchanges import EACH_MICROBATCH, Exchanges, axis_group, each_iteration
+from nest.cost.groups import Spread
 from nest.graph import Collective, CollectiveKind, Layer, LayerGraph
 from nest.problem import Problem, Variant
 from nest.units import FINEST_EXPONENT, RELATIVE_ERROR, Floats, Number
@@ -56,12 +57,12 @@ def extremes_of(problem: Problem, *, closer: bool = False) -> list[Extremes]:
         Whether to count what the collectives of layers take at least, which is slower and may leave coarser ticks.
     """
     if problem.preset.collectives == "groups":
-        reach = _Reach(problem)
+        reach = Reach(problem)
         return [_of_groups(problem, variant, reach, closer=closer) for variant in problem.graphs]
     return [_of_levels(problem, graph) for graph in problem.graphs.values()]
 
 
-class _Reach:
+class Reach:
     """How long and how short network times may be, whatever technologies are chosen."""
 
     def __init__(self, problem: Problem) -> None:
@@ -72,6 +73,7 @@ class _Reach:
         self._copies, self._devices = problem.training.held, problem.cluster.devices
         self._each_iteration = each_iteration(problem.training)
         self._known: dict[tuple[float, bool], float] = {}
+        self._spreads: dict[tuple[int, int], Spread] = {}
 
     def longest_s(self, kind: CollectiveKind, count: int, size: float, within: int | None = None) -> float:
         """Return a time that no group of so many devices exceeds, as `Exchanges.longest_s`."""
@@ -80,8 +82,13 @@ class _Reach:
     def shortest_s(self, variant: Variant, each: Collective) -> float:
         """Return a time that a collective of a layer takes at least, of a variant that nests with the network."""
         step, count = axis_group(variant, each.axis)
-        places = step * np.arange(count, dtype=np.int64)
-        return min(fast.exposed_s(each, fast.spread(places)) for fast in self._fast) * SURE
+        return min(fast.exposed_s(each, self._spread(step, count)) for fast in self._fast) * SURE
+
+    def _spread(self, step: int, count: int) -> Spread:
+        """Return how a group inside a block is spread: the same whatever links are made of."""
+        if (step, count) not in self._spreads:
+            self._spreads[step, count] = self._fast[0].spread(step * np.arange(count, dtype=np.int64))
+        return self._spreads[step, count]
 
     def exchanges_s(self, weights: tuple[Number, Number], *, each_microbatch: bool) -> float:
         """Return the longest time under any ZeRO type, for bytes of dense weights and of experts'.
@@ -136,7 +143,7 @@ def _extreme(cluster: Cluster, *, slow: bool) -> Cluster:
     return replace(cluster, levels=tuple(level.extreme(slow=slow) for level in cluster.levels), technologies=())
 
 
-def _of_groups(problem: Problem, variant: Variant, reach: _Reach, *, closer: bool) -> Extremes:
+def _of_groups(problem: Problem, variant: Variant, reach: Reach, *, closer: bool) -> Extremes:
     """Return extremes that hold wherever blocks stand: of collectives, those of the worst ring over all devices."""
     graph = slowest(problem.graphs[variant])
     layers, alike = graph.layers, _Alike(graph.layers)
@@ -213,7 +220,7 @@ def _exchanging(layer: Layer) -> tuple[tuple[Collective, ...], ...]:
     return layer.collectives, *(each.collectives for each in layer.recomputed)
 
 
-def _collectives_s(layer: Layer, variant: Variant, reach: _Reach, *, nested: bool) -> float:
+def _collectives_s(layer: Layer, variant: Variant, reach: Reach, *, nested: bool) -> float:
     """Return what the collectives of a layer take at most, whatever it recomputes."""
 
     def longest_s(each: Collective) -> float:

@@ -100,7 +100,7 @@ def _scale(deciding: _Deciding) -> Scale:
         raise InvalidProblem(
             "times",
             f"one stage may take {load:.3g} s, or {sync:.3g} s to synchronise, yet layers are so short that they ask "
-            f"for ticks of 1e-{needed} s",
+            f"for ticks of 1e{-needed} s",
             "check the units of layer times, bandwidths and latencies",
         )
     return Scale(TimeScale(exponent), _quanta_per_byte(problem))

@@ -60,6 +60,8 @@ def optimum(
     report: Report | None,
     better_than: int | None = None,
     trace: Trace | None = None,
+    *,
+    within: float = 0.0,
 ) -> Outcome:
     """Find the best plan of a problem.
 
@@ -75,13 +77,15 @@ def optimum(
         Plans of so many ticks or more are of no interest: without one that takes less, the outcome has no plan.
     trace
         Is told of outer choices under the objective `sum` of groups.
+    within
+        Part of its time by which the plan may be above the bound: the search ends with the first that is not further.
     """
     incumbent = Incumbent(NEVER if better_than is None else max(0, min(better_than, NEVER)))
-    watch = Watch(deadline, report, incumbent, trace)
+    watch = Watch(deadline, report, incumbent, trace, within)
     try:
         _search(tables, watch)
     except TimeUp:
-        return _stopped(incumbent, watch.bound)
+        return _stopped(incumbent, watch)
     if not incumbent.found:
         return _without_plan(tables, incumbent.objective)
     return Outcome(incumbent.plan(), incumbent.objective, incumbent.objective, True, None)
@@ -176,7 +180,10 @@ def _settle_all(agenda: Agenda, watch: Watch, elsewhere: int) -> None:
         engine.settle(choices[within[at]])
 
 
-def _stopped(incumbent: Incumbent, bound: int) -> Outcome:
-    reason = "the time limit was reached before the search was complete"
+def _stopped(incumbent: Incumbent, watch: Watch) -> Outcome:
+    reason = "the plan is as close to the bound as was asked for" if watch.close else TIME_LIMIT
     objective = incumbent.objective if incumbent.found else None
-    return Outcome(incumbent.plan(), objective, min(bound, incumbent.objective), False, reason)
+    return Outcome(incumbent.plan(), objective, min(watch.bound, incumbent.objective), False, reason)
+
+
+TIME_LIMIT = "the time limit was reached before the search was complete"

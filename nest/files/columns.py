@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from nest.errors import InvalidProblem
 from nest.files.document import Document
 from nest.files.limits import Table
 from nest.files.words import meant
 
 TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 """Units of times, as they end the name of a column, in seconds."""
+
+_OTHER_MARKS = {";": "semicolons", "\t": "tabs"}
+"""What separates columns elsewhere."""
 
 SIZES = {"bytes": 1.0, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 """Units of memory, in bytes."""
@@ -55,6 +59,10 @@ class Columns:
             Naming file, line, column and remedy; of the class that the document raises.
         """
         known = kind.__struct_fields__
+        mark = _mark(first_line(document))
+        if mark in _OTHER_MARKS:
+            what = f"columns are separated by {_OTHER_MARKS[mark]}"
+            document.fail("", what, "separate them by commas, and write decimals with a point")
         (where, names), *lines = _cells(document, lies=may_lie and _lies(document, known))
         for at, name in enumerate(names):
             if name in names[:at]:
@@ -97,25 +105,47 @@ def figure(document: Document, row: Table, name: str, units: Mapping[str, float]
 
 def is_csv(document: Document) -> bool:
     """Whether the first line that says something has columns, and assigns nothing."""
-    first = next(iter(first_cells(document)), "")
-    return bool(first) and not document.is_json
+    return not document.is_json and bool(next(iter(first_cells(document)), ""))
+
+
+def first_line(document: Document) -> str:
+    """Return the first line that says something, without what surrounds it; nothing where there is none."""
+    lines = (line.strip() for line in document.text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def first_cells(document: Document) -> list[str]:
     """Return the cells of the first line that says something; none where that is no line of a table."""
-    lines = (line.strip() for line in document.text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    return _split(first) if "," in first and "=" not in first else []
+    line = first_line(document)
+    mark = _mark(line)
+    try:
+        return _split(line, mark) if mark in line and "=" not in line else []
+    except InvalidProblem:
+        return []
 
 
-def _split(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line]))]
+def cells_in(lines: Iterable[str], mark: str = ",") -> Iterator[list[str]]:
+    """Yield the cells of lines of CSV; raises `InvalidProblem` where one never ends."""
+    try:
+        yield from csv.reader(lines, delimiter=mark)
+    except csv.Error as fault:
+        raise InvalidProblem("", f"no table in CSV: {fault}", "give short cells, and close each quote") from None
+
+
+def _mark(line: str) -> str:
+    """Return what separates the cells of a line: a comma, or another mark that it has more of."""
+    return max((",", *_OTHER_MARKS), key=line.count)
+
+
+def _split(line: str, mark: str = ",") -> list[str]:
+    return [cell.strip() for cell in next(cells_in([line], mark))]
 
 
 def _cells(document: Document, *, lies: bool) -> list[tuple[str, list[str]]]:
     """Return the cells of each row, and where it stands."""
     numbered = ((at, line) for at, line in enumerate(document.text.splitlines(), start=1) if line.strip())
-    lines = [(f"line {at}", _split(line)) for at, line in numbered if not line.lstrip().startswith("#")]
+    said = [(f"line {at}", line) for at, line in numbered if not line.lstrip().startswith("#")]
+    lines = [(where, _cells_at(document, where, line)) for where, line in said]
     if not lies:
         return lines
     for where, cells in lines:
@@ -123,6 +153,13 @@ def _cells(document: Document, *, lies: bool) -> list[tuple[str, list[str]]]:
             document.fail(where, f"{len(cells)} cells, the first line has {len(lines[0][1])}", "give as many in each")
     sides = zip(*(cells for _, cells in lines), strict=True)
     return [(f"column {at}", list(cells)) for at, cells in enumerate(sides, start=1)]
+
+
+def _cells_at(document: Document, where: str, line: str) -> list[str]:
+    try:
+        return _split(line)
+    except InvalidProblem as fault:
+        document.fail(where, fault.problem, fault.remedy)
 
 
 def _lies(document: Document, known: Sequence[str]) -> bool:

@@ -23,11 +23,15 @@ class LeftOut:
         In words.
     possible
         Whether they are in the space all the same, and were left out to save time: one of them may be faster.
+    slower
+        Whether they were left out since none of their plans is the fastest: of other questions that says nothing, so
+        that a file has them as possible.
     """
 
     what: str
     why: str
     possible: bool = False
+    slower: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"
@@ -46,7 +50,11 @@ class LeftOutTable(Table):
 
 def left_out_values(left_out: Sequence[LeftOut]) -> list[Values]:
     """Return rows of a problem file."""
-    return [{"what": each.what, "why": each.why, **({"possible": True} if each.possible else {})} for each in left_out]
+    rows: list[Values] = [{"what": each.what, "why": each.why} for each in left_out]
+    for row, each in zip(rows, left_out, strict=True):
+        if each.possible or each.slower:
+            row["possible"] = True
+    return rows
 
 
 def left_out_of(document: Document) -> tuple[LeftOut, ...] | None:

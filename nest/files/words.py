@@ -12,11 +12,13 @@ LONGEST = 60
 
 
 def near(name: object, names: Iterable[T]) -> T | None:
-    """Return the one of ``names`` that is spelt most like ``name``, or None if none is close."""
+    """Return the one of ``names`` that is spelt most like ``name``, whatever the case; None if none is close."""
     from difflib import get_close_matches  # noqa: PLC0415  (only errors need it)
 
     spelt = {str(other): other for other in names}
-    return next((spelt[close] for close in get_close_matches(str(name), spelt, 1)), None)
+    folded = {other.casefold(): other for other in spelt}
+    close = get_close_matches(str(name), spelt, 1) or get_close_matches(str(name).casefold(), folded, 1)
+    return next((spelt[folded.get(other, other)] for other in close), None)
 
 
 def meant(name: object, names: Iterable[object], otherwise: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 from nest.errors import InvalidProblem
+from nest.files.columns import cells_in
 from nest.layer_profiles.metis import number_in
 from nest.layer_profiles.profile import LayerProfile, ProfiledLayer
 from nest.layer_profiles.values import MIB, US, number
@@ -27,7 +27,7 @@ def is_aceso(text: str) -> bool:
 
 def read_aceso(text: str, file_name: str) -> LayerProfile:
     """Return the profile, operators as layers."""
-    head, *rows = [row for row in csv.reader(text.splitlines()) if row]
+    head, *rows = [row for row in cells_in(text.splitlines()) if row]
     for column in _COLUMNS:
         if column not in head:
             raise InvalidProblem("line 1", f"no column {column!r}", f"give op_name, {', '.join(_COLUMNS)}")

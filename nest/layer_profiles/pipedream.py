@@ -26,11 +26,13 @@ def is_pipedream(text: str) -> bool:
 def read_pipedream(text: str) -> LayerProfile:
     """Return the profile, its layers in an order of the graph."""
     nodes: dict[str, ProfiledLayer] = {}
-    edges: list[tuple[str, str]] = []
+    edges: dict[tuple[str, str], None] = {}
     for at, line in enumerate(text.splitlines(), 1):
         node, edge = _NODE.fullmatch(line.rstrip()), _EDGE.fullmatch(line.rstrip())
         if edge is not None:
-            edges.append((edge["source"], edge["target"]))
+            if (edge["source"], edge["target"]) in edges:
+                raise InvalidProblem(f"line {at}", f"a second edge {line.strip()!r}", "name each edge once")
+            edges[edge["source"], edge["target"]] = None
         elif node is not None and node["name"] not in nodes:
             nodes[node["name"]] = _layer(node, f"line {at}")
         elif node is not None:

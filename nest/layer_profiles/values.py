@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 
 from nest.errors import InvalidProblem
+from nest.files.limits import MOST_BYTES
 from nest.files.words import missing, show
 
 MS = 1e-3
@@ -30,13 +30,13 @@ def numbers_at(table: Mapping[str, object], key: str, where: str) -> list[float]
 
 
 def number(value: object, where: str) -> float:
-    """Return a number that is finite and not negative; a string is read as one."""
+    """Return a number from 0 to 2^53, as many as bytes can be counted; a string is read as one."""
     try:
         found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
     except (ValueError, OverflowError):
         found = -1.0
-    if not (isfinite(found) and found >= 0):
-        raise InvalidProblem(where, show(value), "give a finite number that is not negative")
+    if not 0 <= found <= MOST_BYTES:
+        raise InvalidProblem(where, show(value), "give a number that is not negative and at most 2^53")
     return found
 
 

@@ -44,6 +44,7 @@ PARTS = {
 COLUMNS = Columns(("layer", "kind"), ("place", "tensor", "microbatch", "count", "parameters"), ("repeats",))
 
 _MARK = re.compile(r"(forward|backward|together)_\w+")
+_SCHEMA = re.compile(r"""["']?\bschema["']?\s*[:=]\s*["']nest\.layers/""")
 
 
 class LayerRow(Table):
@@ -111,21 +112,29 @@ def layers_schema() -> dict[str, Any]:
 
 
 def is_layer_table(path: Path) -> bool:
-    """Whether a file is a table of layers: by its schema, or in CSV by its columns."""
+    """Whether a file is a table of layers: by its schema, whatever else is wrong with it, or in CSV by its columns."""
     if not path.is_file():
         return False
     try:
         document = Document.read(path)
         if is_csv(document):
             return _is_headed(document)
-        return document.names(SCHEMA)
     except InvalidProblem:
         return False
+    return _SCHEMA.search(document.text) is not None and _says_so(document)
+
+
+def _says_so(document: Document) -> bool:
+    """Whether the schema stands at the top of a document, or nobody can tell, since the document is broken."""
+    try:
+        return str(document.tree.get("schema")).startswith("nest.layers/")
+    except InvalidProblem:
+        return True
 
 
 def _is_headed(document: Document) -> bool:
     """Whether a table in CSV begins as one of layers does, upright or on its side."""
-    first = first_cells(document)
+    first = [name.lower() for name in first_cells(document)]
     return first[0] == "layer" or "layer" in first or any(_MARK.fullmatch(name) for name in first)
 
 

@@ -161,8 +161,11 @@ def table_problem(run: TableRun) -> PosedTable:
         else:
             graphs[Variant(point.tensor, microbatch=point.microbatch)] = table_graph(run, point)
     if not graphs:
-        last = left[-1]
-        raise InvalidProblem("", f"no row can be planned with; {last}", "measure other widths", run.table.source)
+        what, remedy = (
+            f"no row can be planned with; {left[-1]}",
+            "measure others, or change --cluster or --global-batch",
+        )
+        raise InvalidProblem("", what, remedy, run.table.source)
     _check_choices(run, graphs)
     return PosedTable(run, _problem(run, graphs), Tried((*left, *_once(run)), run.reserve))
 

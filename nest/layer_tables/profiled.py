@@ -151,11 +151,15 @@ def _unsaid(given: Profiled) -> list[str]:
     """Return which widths and sizes the files leave open, and nobody says besides."""
     profiles, said = [profile for _, profile in given.profiles], given.said
     found = []
-    if said.tensor is None and given.form == "Metis JSON" and any(each.tensor is None for each in profiles):
+    if said.tensor is None and given.form in _BY_WIDTH and any(each.tensor is None for each in profiles):
         found.append("of which tensor width it is, is not said (--tensor)")
     if said.microbatch is None and any(each.microbatch is None for each in profiles):
         found.append("of which microbatch it is, is not said (--microbatch)")
     return found
+
+
+_BY_WIDTH = ("Metis JSON", "Aceso CSV")
+"""Formats of which there are files of several tensor widths, told by their names."""
 
 
 def _metis(given: Profiled) -> LayerTable:

@@ -212,11 +212,11 @@ class LayerTable:
         for row in self.rows:
             before = seen.setdefault((row.point, row.key), row)
             if before is not row:
-                what = f"layer {row.key!r} again at {row.point}, as in {before.where}"
+                what = f"layer {row.key!r} again at {row.point}" + f", as in {before.where}" * bool(before.where)
                 raise self._fault(row, what, "give layers names of their own, or a place each")
             first = self._first[row.key]
             if row.alike != first.alike:
-                what = f"layer {row.key!r} has another name, kind, count or repeats than in {first.where}"
+                what = f"layer {row.key!r} has another name, kind, count or repeats than {first.where or 'before'}"
                 raise self._fault(row, what, "give the same in all rows of a layer")
         if not placed:
             self._check_order()

@@ -6,6 +6,7 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 
 from nest.files.left_out import LeftOut
 from nest.runs.carried import SelfContained, read_self_contained
+from nest.runs.contenders import contenders
 from nest.runs.estimate import estimate
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given
@@ -15,7 +16,7 @@ from nest.runs.reserve import Reserve, default_reserve_bytes
 from nest.runs.run import Run
 from nest.runs.run_file import is_run, read_run
 from nest.runs.tried import EVERY_PLAN, Tried
-from nest.runs.variants import check_widths, untrimmed
+from nest.runs.variants import check_widths
 
 __all__ = [
     "EVERY_PLAN",
@@ -31,6 +32,7 @@ __all__ = [
     "StageTime",
     "Tried",
     "check_widths",
+    "contenders",
     "default_reserve_bytes",
     "estimate",
     "is_run",
@@ -38,5 +40,4 @@ __all__ = [
     "problem_of",
     "read_run",
     "read_self_contained",
-    "untrimmed",
 ]

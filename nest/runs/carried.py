@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from nest.cost.scale import scale_of
 from nest.errors import InvalidPlan, InvalidProblem
@@ -58,7 +60,12 @@ class SelfContained:
 
 
 def read_self_contained(
-    path: str | Path, *, problem: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()
+    path: str | Path,
+    *,
+    problem: Path | None = None,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    every: bool = False,
 ) -> SelfContained:
     """Read a plan with its problem.
 
@@ -71,6 +78,8 @@ def read_self_contained(
         lying somewhere else, what was typed to change it still counts.
     preset, settings
         Changes on top of those that the plan carries, as the command line's ``--preset`` and ``--set`` take them.
+    every
+        Whether a run has all its variants, not the usual ones and the plan's alone.
 
     Raises
     ------
@@ -80,11 +89,12 @@ def read_self_contained(
     """
     claimed, plan = read_claimed_plan(path), Path(path)
     origin = _with_folder(claimed.origin, plan)
+    pose = partial(problem_of, every=every, also=claimed.plan.variant)
     if problem is not None:
-        found, run, tried = _problem_of(problem, settings)
+        found, run, tried = _problem_of(problem, settings, pose)
         origin = _replaced(origin, problem, found.name)
     elif origin is not None:
-        found, run, tried = _carried(origin, plan, settings)
+        found, run, tried = _carried(origin, plan, settings, pose)
     else:
         raise InvalidPlan("problem", "the plan does not say which problem it is a plan of", OVERRIDE, str(path))
     if origin is not None:
@@ -131,9 +141,7 @@ def changed(problem: Problem, preset: str | None, settings: Sequence[str], sourc
     InvalidProblem
         Naming the source; also if its times cannot be counted in ticks.
     """
-    if preset is not None:
-        problem = problem.with_preset(preset_named(preset))
-    problem = apply_settings(problem, settings)
+    problem = altered(problem, preset, settings)
     try:
         scale_of(problem)
     except InvalidProblem as error:
@@ -141,18 +149,29 @@ def changed(problem: Problem, preset: str | None, settings: Sequence[str], sourc
     return problem
 
 
-def posed_from(path: Path, settings: Sequence[str] = ()) -> Posed | None:
+def altered(problem: Problem, preset: str | None, settings: Sequence[str]) -> Problem:
+    """Return a problem with the preset and the settings that were typed, whether or not its times can be counted."""
+    if preset is not None:
+        problem = problem.with_preset(preset_named(preset))
+    return apply_settings(problem, settings)
+
+
+Pose: TypeAlias = Callable[[Run], Posed]
+"""Which variants of a run a problem has: the usual ones, as `problem_of`, or others."""
+
+
+def posed_from(path: Path, settings: Sequence[str] = (), pose: Pose = problem_of) -> Posed | None:
     """Pose the problem of a run file, or return None if the file is none; raises `InvalidProblem`, naming the file.
 
     Where settings name widths or let each stage have figures of its own, the problem has them; nothing else is applied.
     """
-    return _posed(read_run(path), settings, str(path)) if is_run(path) else None
+    return _posed(read_run(path), settings, str(path), pose) if is_run(path) else None
 
 
-def _posed(run: Run, settings: Sequence[str], source: str) -> Posed:
+def _posed(run: Run, settings: Sequence[str], source: str, pose: Pose) -> Posed:
     run = replace(run, choices=with_own(run.choices, settings))
     try:
-        return problem_of(run)
+        return pose(run)
     except InvalidProblem as error:
         raise error.at(source) from None
 
@@ -163,8 +182,8 @@ def read_tried(path: Path) -> tuple[Problem, Tried]:
     return problem, Tried(left_out)
 
 
-def _problem_of(path: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
-    posed = posed_from(path, settings)
+def _problem_of(path: Path, settings: Sequence[str], pose: Pose) -> tuple[Problem, Run | None, Tried]:
+    posed = posed_from(path, settings, pose)
     if posed is not None:
         return posed.problem, posed.run, posed.tried
     problem, tried = read_tried(path)
@@ -186,7 +205,7 @@ def _replaced(origin: Origin | None, problem: Path, name: str) -> Origin | None:
     return replace(origin, file=here.file)
 
 
-def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Problem, Run | None, Tried]:
+def _carried(origin: Origin, plan: Path, settings: Sequence[str], pose: Pose) -> tuple[Problem, Run | None, Tried]:
     if origin.text:
         document = Document(str(plan), origin.text, InvalidPlan)
         return problem_of_file(document), None, Tried(left_out_of(document))
@@ -194,7 +213,7 @@ def _carried(origin: Origin, plan: Path, settings: Sequence[str]) -> tuple[Probl
         problem, tried = read_tried(_found(origin, plan))
         return problem, None, tried
     run = run_of(Document(str(plan), "", InvalidPlan), origin.run, "problem.run", plan)
-    posed = _posed(run, (*origin.settings, *settings), str(plan))
+    posed = _posed(run, (*origin.settings, *settings), str(plan), pose)
     return posed.problem, run, posed.tried
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nest.costing import LayerCost, layer_costs
@@ -45,8 +45,15 @@ class Posed:
         return Tried(self.left_out, self.run.reserve)
 
 
-def problem_of(run: Run) -> Posed:
-    """Return the problem of a run under preset ``default``, with the costs of every variant.
+def problem_of(run: Run, *, every: bool = False, also: Variant | None = None) -> Posed:
+    """Return the problem of a run under preset ``default``, with the costs of every variant that is tried.
+
+    Parameters
+    ----------
+    every
+        Whether all context widths and microbatches are tried, not the usual ones alone: there may be ten times as many.
+    also
+        A variant that is tried besides the usual ones, such as that of a plan which is to be judged.
 
     Raises
     ------
@@ -54,7 +61,7 @@ def problem_of(run: Run) -> Posed:
         If the stacks of the model are not in one piece, no variant is possible, the recipe has no whole copies, or
         a measurement is of nothing that is priced.
     """
-    return _Maker(run).posed()
+    return Maker(run, every=every, also=also).posed()
 
 
 def preset_of(choices: Choices) -> Preset:
@@ -62,10 +69,12 @@ def preset_of(choices: Choices) -> Preset:
     return DEFAULT if choices.schedules <= set(DEFAULT.schedules) else SIMULATED
 
 
-class _Maker:
-    def __init__(self, run: Run) -> None:
+class Maker:
+    """Makes the problem of a run; parameters are those of `problem_of`."""
+
+    def __init__(self, run: Run, *, every: bool = False, also: Variant | None = None) -> None:
         self.run, self.chain = run, Chain.of(run.model)
-        self.widths = Widths(run, self.chain.stacks)
+        self.widths = Widths(run, self.chain.stacks, every, also)
         kinds: tuple[Again, ...] = tuple(kind for kind in self.widths.recompute[0] if kind != "none")
         self.graphs = GraphMaker(run, self.chain, kinds)
         self.cluster, self.training = stepping(run), training_of(run)
@@ -75,22 +84,26 @@ class _Maker:
 
     def posed(self) -> Posed:
         """Return the run as a problem, with the choices that were left out."""
+        return self.of({variant: graph for shape in self.shapes() for variant, graph in self.sizes(shape)})
+
+    def of(self, graphs: dict[Variant, LayerGraph], *left_out: LeftOut) -> Posed:
+        """Return the run with the problem that has these variants, and what was left out of them besides."""
         self.widths.check_routing(self.run)
-        graphs = {variant: graph for shape in self._shapes() for variant, graph in self._sizes(shape)}
         run = self.run
         if run.profile is not None:
             run.profile.require_used(run.setting(variant) for variant in graphs)
-        name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
-        problem = self._problem(name, graphs)
-        left = (*self.widths.left_out, *self._left, *self._microbatches(), *_not_asked_for(problem))
+        problem = self.problem(graphs)
+        left = (*self.widths.left_out, *self._left, *self._microbatches(), *left_out, *_not_asked_for(problem))
         return Posed(run, problem, left)
 
-    def _problem(self, name: str, graphs: dict[Variant, LayerGraph]) -> Problem:
+    def problem(self, graphs: Mapping[Variant, LayerGraph]) -> Problem:
+        """Return the problem with these variants."""
         run = self.run
+        name = run.name or f"{run.model.name or run.model.family} on {run.hardware.cluster.name}"
         preset = preset_of(run.choices)
         return Problem(name, graphs, self.cluster, self.training, run.choices, preset, source=run.source)
 
-    def _shapes(self) -> list[Variant]:
+    def shapes(self) -> list[Variant]:
         """Return the shapes that nest with the network; all of them if none does, so that a solver says why."""
         shapes = list(self.widths.shapes())
         if not shapes:
@@ -108,12 +121,22 @@ class _Maker:
             self._left.append(LeftOut(f"groups of {listed} devices", f"they do not nest with the network's of {size}"))
         return [shape for shape in shapes if shape not in apart]
 
-    def _sizes(self, shape: Variant) -> Iterator[tuple[Variant, LayerGraph]]:
-        """Yield the variants of a shape, up to the microbatch of which no device can hold a layer, or a part of it."""
+    def sizes(
+        self, shape: Variant, wanted: Callable[[Variant], bool] = lambda _: True
+    ) -> Iterator[tuple[Variant, LayerGraph]]:
+        """Yield the variants of a shape, up to the microbatch of which no device can hold a layer, or a part of it.
+
+        Parameters
+        ----------
+        wanted
+            Says which of them are; of the others there are no costs.
+        """
         limit, parts = 0, max(self.run.choices.splits)
         for at, microbatch in enumerate(self.widths.microbatch[0]):
             variant = replace(shape, microbatch=microbatch)
-            graph = self._graph(variant)
+            if not wanted(variant):
+                continue
+            graph = self.graph(variant)
             if at and not limit and not self._fits(graph):
                 limit = microbatch * parts
             if limit and microbatch >= limit:
@@ -135,7 +158,7 @@ class _Maker:
         ways: Iterator[list[Layer | Recomputed]] = ([layer, *layer.recomputed] for layer in graph.layers)
         return all(min(each.activation_bytes + each.working_bytes for each in way) <= room for way in ways)
 
-    def _graph(self, variant: Variant) -> LayerGraph:
+    def graph(self, variant: Variant) -> LayerGraph:
         """Return the layers of a variant, on each class of devices."""
         hardware = self.run.hardware
         graph = self.graphs.graph(self._costs_of(variant, hardware.device))

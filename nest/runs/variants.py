@@ -31,10 +31,16 @@ class Widths:
     ----------
     run, stacks
         What is trained, and the stacks of its model.
+    every
+        Whether unusual context widths and microbatches are among them without being named.
+    also
+        A variant whose context width and microbatch are among them in any case; None for none.
     """
 
     run: Run
     stacks: tuple[Stack, ...]
+    every: bool = False
+    also: Variant | None = None
 
     @cached_property
     def tensor(self) -> tuple[list[int], list[LeftOut]]:
@@ -49,8 +55,10 @@ class Widths:
         """Context widths: all that divide the tokens, but on many devices only those that leave each some tokens."""
         devices = self.run.hardware.cluster.devices
         every, most = self.every_context, max(1, self.run.sequence // LEAST_TOKENS)
-        usual = every if devices <= FEW_DEVICES else [width for width in every if width <= most]
-        kept, left = self._chosen("context", _with_powers(usual, usual[-1]), self._unparted)
+        all_tried = self.every or devices <= FEW_DEVICES
+        usual = every if all_tried else [width for width in every if width <= most]
+        values = self._with("context", _with_powers(usual, usual[-1]))
+        kept, left = self._chosen("context", values, self._unparted)
         if self.run.choices.context is None and len(usual) < len(every):
             why = f"a device would have fewer than {LEAST_TOKENS} tokens of a sequence; --set context=... tries them"
             left.append(LeftOut(f"context widths above {usual[-1]}", why, possible=True))
@@ -77,8 +85,9 @@ class Widths:
             """Return why a microbatch of so many sequences does not go, if so."""
             return f"it does not divide the batch of {batch}" if batch % size else ""
 
-        kept, left = self._chosen("microbatch", _powers(batch), undivided, ignored=True)
-        if self.run.choices.microbatch is None and batch.bit_count() > 1:
+        usual = _divisors(batch, batch) if self.every else self._with("microbatch", _powers(batch))
+        kept, left = self._chosen("microbatch", usual, undivided, ignored=True)
+        if self.run.choices.microbatch is None and len(kept) < len(_divisors(batch, batch)):
             left.append(
                 LeftOut("microbatches that are no powers of two", "--set microbatch=... tries them", possible=True)
             )
@@ -155,6 +164,10 @@ class Widths:
             if self._experts == 1 and getattr(said, name) != usual:
                 what = f"{getattr(said, name):g}: the model has no routed experts"
                 raise InvalidProblem(name, what, "leave it out")
+
+    def _with(self, name: str, usual: list[int]) -> list[int]:
+        """Return usual values and that of the variant which is tried in any case."""
+        return usual if self.also is None else sorted({*usual, getattr(self.also, name)})
 
     def _chosen(
         self, name: str, usual: Iterable[int], why_not: Callable[[int], str], *, ignored: bool = False
@@ -238,17 +251,6 @@ class Widths:
     def _uneven(self, width: int) -> int:
         """Return the tokens of a stream that a width does not divide, 0 if it divides all."""
         return next((length for length in self._lengths if length % width), 0)
-
-
-def untrimmed(run: Run) -> dict[str, list[int]]:
-    """Return all context widths and microbatches that a run could try, of those of which it names none."""
-    choices, batch = run.choices, run.global_batch
-    found = {}
-    if choices.context is None:
-        found["context"] = Widths(run, trained_stacks(run.model)).every_context
-    if choices.microbatch is None:
-        found["microbatch"] = _divisors(batch, batch)
-    return found
 
 
 def check_widths(run: Run, setting: Setting) -> None:

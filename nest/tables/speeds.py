@@ -18,8 +18,8 @@ SURE = 1 - 1e-12
 """What ratios are multiplied with that floating-point numbers may have made too large."""
 
 
-def slowdown(mine: Ints, least: Ints) -> float:
-    """Return how many times its least time every layer takes at least, given the times of all layers in ticks."""
+def slowdown(mine: Ints | Floats, least: Ints | Floats) -> float:
+    """Return how many times its least time every layer takes at least, given the times of all layers."""
     taking = least > 0
     return max(1.0, float((mine[taking] / least[taking]).min(initial=np.inf)) * SURE) if taking.any() else 1.0
 
@@ -53,21 +53,27 @@ def least_work(problem: Problem, scale: Scale, variant: Variant, blocks: float) 
 
     What one microbatch takes at the least, over the speed of the fastest blocks that there are.
     """
-    return shared_work(problem, variant, blocks, partial(_passes, scale=scale))
+    graph, work = problem.graphs[variant], partial(_passes, scale=scale)
+    return shared_work(problem.cluster, graph, variant.width, blocks, work)
 
 
-def shared_work(problem: Problem, variant: Variant, blocks: float, work: Callable[[LayerGraph], Ints]) -> float:
-    """Return ticks in which so many blocks at once do some work of a microbatch.
+def shared_work(
+    cluster: Cluster, graph: LayerGraph, width: int, blocks: float, work: Callable[[LayerGraph], Ints | Floats]
+) -> float:
+    """Return the time in which so many blocks at once do some work of a microbatch, in the unit of that.
 
     Parameters
     ----------
+    graph
+        A variant's layers, on each class of devices.
+    width
+        Devices of a block.
     work
         Returns that of each layer of a graph: the variant's, as devices of some classes have it.
     """
-    graph, cluster = problem.graphs[variant], problem.cluster
     least = work(fastest(graph))
     slow = {name: slowdown(work(across(graph, {name})), least) for name in cluster.class_names}
-    return float(least.sum()) / float(Speeds(cluster, variant.width, slow).of(np.array([blocks]))[0])
+    return float(least.sum()) / float(Speeds(cluster, width, slow).of(np.array([blocks]))[0])
 
 
 def _passes(graph: LayerGraph, scale: Scale) -> Ints:

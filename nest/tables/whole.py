@@ -86,8 +86,9 @@ class Tables:
         count in part in the latter. No tables are built for it.
         """
         passes = Passes(self.scale, variant, self._sharing)
-        once = int(passes.both(fastest(self.problem.graphs[variant])).sum())
-        return once, shared_work(self.problem, variant, self.blocks(variant), passes.both)
+        graph = self.problem.graphs[variant]
+        once = int(passes.both(fastest(graph)).sum())
+        return once, shared_work(self.problem.cluster, graph, variant.width, self.blocks(variant), passes.both)
 
     @cached_property
     def uneven(self) -> tuple[UnevenTables, ...]:
