@@ -215,6 +215,7 @@ def _print(asked: _Asked, result: Result, certificate: Certificate | None, wante
 
     problem, tried = asked.problem, asked.tried
     explanation, hardware = _explanation(problem, result), asked.hardware
+    result = result if explanation is None else replace(result, reason=explanation.reason)
     gap = None if hardware is None or result.plan is None else pair_gap(problem, result.plan, hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)
