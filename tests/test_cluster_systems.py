@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nest.cli.evaluate import evaluate_command
+from nest.cli.show import show_command
 from nest.cli.solve import solve_command
 from nest.errors import InvalidProblem
 from nest.files.cluster_file import ClusterText, cluster_of
@@ -188,3 +189,16 @@ def test_tables_that_are_none() -> None:
         with pytest.raises(InvalidProblem) as caught:
             hardware(text, Wanted(gpus_per_node=4) if "intra_bandwidth" in text else Wanted(devices=8))
         assert what in str(caught.value)
+
+
+def test_show_says_which_devices(tmp_path: Path) -> None:
+    """Of several classes only the first was named, for all devices."""
+    path, hosts = tmp_path / "cluster.json", tmp_path / "hosts"
+    path.write_text(json.dumps(METIS))
+    hosts.write_text("one 4\ntwo 4\n")
+    typed = [str(path), "--hostfile", str(hosts)]
+    shown = CliRunner().invoke(show_command, typed, standalone_mode=False).stdout
+    assert "4 devices of v100-32gb, 29.8 GiB each" in shown
+    assert "4 devices of t4, 14 GiB each" in shown
+    found = json.loads(CliRunner().invoke(show_command, [*typed, "--json"], standalone_mode=False).stdout)
+    assert [(each["device"], each["devices"]) for each in found["classes"]] == [("v100-32gb", 4), ("t4", 4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -92,6 +93,7 @@ def test_memory_worked() -> None:
     """
     found = explained(chain(30, zero=frozenset({0})))
     assert found.conflict == ("zero=none", "memory=30")
+    assert found.reason.startswith("a device needs 40 bytes at least, and has 30 bytes; ")
     texts = {relaxation.kind: relaxation.text for relaxation in found.relaxations}
     assert texts["memory"] == "give each device 40 bytes of memory (0.01 GiB)"
     assert texts["zero"] == "allow ZeRO-3 (zero=0,3)"
@@ -145,7 +147,9 @@ def test_random_infeasible_problems(seed: int) -> None:
         if feasible(each):
             assert explain(each, time_limit_s=None) is None
         else:
-            explained(each)
+            kinds = {relaxation.kind for relaxation in explained(each).relaxations}
+            roomy = replace(each, cluster=each.cluster.with_memory(2**40))
+            assert ("memory" in kinds) == feasible(roomy), "what is no part of a conflict was not asked for"
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -157,7 +161,9 @@ def test_random_infeasible_problems_of_groups(seed: int) -> None:
         if feasible(each):
             assert explain(each, time_limit_s=None) is None
         else:
-            explained(each)
+            kinds = {relaxation.kind for relaxation in explained(each).relaxations}
+            roomy = replace(each, cluster=each.cluster.with_memory(2**40))
+            assert ("memory" in kinds) == feasible(roomy), "what is no part of a conflict was not asked for"
 
 
 def test_time_is_limited_with_many_variants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +310,7 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     found = explain(problem, "it is known", time_limit_s=1)
     assert 0.5 < clock.now_s < 1
     assert found is not None
-    assert (found.reason, found.complete) == ("it is known", False)
+    assert (found.reason.endswith("it is known"), found.complete) == (True, False)
     assert found.conflict[0] == "pin: stage 0 of replica 0 stands within devices 0 to 0"
     drop = next(each for each in found.relaxations if each.kind == "constraint")
     assert feasible(drop.problem)
@@ -348,3 +354,59 @@ def keeps(filters: Filters, variant: Variant) -> bool:
             if all(mask is None or mask.all() for stage in stages for mask in stage):
                 return True
     return False
+
+
+def llama(cluster: str, **choices: object) -> Problem:
+    """Return a run of 70 billion parameters with a batch of 16 on some devices."""
+    numbers = Hyperparameters("llama", layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocab=128256, seq=2048)
+    model = from_hyperparameters(numbers)
+    asked = Choices(**choices)  # type: ignore[arg-type]
+    return problem_of(TrainingRun(model, cluster_named(cluster), 2048, 16, choices=asked)).problem
+
+
+def test_the_reason_says_how_much_memory_is_needed() -> None:
+    """A model that is far too large: bytes needed against bytes there, of the variant that needs the least."""
+    problem = llama("dgx-h100:2", microbatch=frozenset({1}))
+    found = explain(problem, time_limit_s=None)
+    assert found is not None
+    said = re.match(
+        r"a device needs ([\d.]+) GiB at least with the reserve of 3\.95 GiB \((.*?\))\), and has 79\.1", found.reason
+    )
+    assert said is not None, found.reason
+    memory = next(each for each in found.relaxations if each.kind == "memory")
+    assert f"({said[1]} GiB)" in memory.text
+    assert said[2] == f"variant {next(each for each in problem.variants if each.tensor == 2 and each.sequence)}"
+    assert solve(memory.problem).status is Status.OPTIMAL
+    assert not feasible(smaller(memory.problem, "memory"))
+    assert "though each layer alone does" in found.reason
+    assert "closer" not in found.reason, "no variant is named where all are alike"
+
+
+def test_more_than_eight_times_as_many_devices() -> None:
+    """The fewest devices are found far away, too, where variants decide by themselves."""
+    problem = llama("l4:1", microbatch=frozenset({1}))
+    found = explain(problem, time_limit_s=None)
+    assert found is not None
+    devices = next(each for each in found.relaxations if each.kind == "devices")
+    assert devices.problem.cluster.devices > 8
+    assert feasible(devices.problem)
+    assert not feasible(smaller(devices.problem, "devices"))
+
+
+def test_widths_that_leave_nothing_out_are_in_no_conflict() -> None:
+    """A run that tries all widths names them; nobody asked for that."""
+    free = llama("dgx-h100:2")
+    named = {name: frozenset(getattr(each, name) for each in free.variants) for name in ("context", "microbatch")}
+    found = explain(free.with_choices(**named), "it is known", time_limit_s=None)
+    assert found is not None
+    assert [part.split("=")[0] for part in found.conflict] == ["devices", "memory"]
+
+
+def test_interleaving_on_one_device() -> None:
+    """The reason is that there is room for one stage, not what divides the layers."""
+    layers = [Layer(at, 1, 2, 100, 10, "layer") for at in range(4)]
+    graph = LayerGraph.sort(layers, [Edge(one.id, two.id, 8) for one, two in pairwise(layers)])
+    choices, cluster = Choices(schedules=frozenset({"interleaved"})), Cluster(1, 10**6, (Level(1, 1e9, 1e-6),))
+    found = solve(Problem("one", {Variant(1): graph}, cluster, Training(4, "sgd"), choices, DEFAULT))
+    assert found.status is Status.INFEASIBLE
+    assert "interleaved takes 2 stages at least, and there are 4 layers and room for 1" in (found.reason or "")

@@ -85,6 +85,31 @@ def test_throughput_is_a_time(problem_path: Path, capsys: pytest.CaptureFixture[
     assert document(capsys)["minimized"] == first
 
 
+@pytest.mark.parametrize(("quantity", "seconds"), [("devices", "50"), ("memory", "50")])
+def test_certify_asks_the_same(
+    quantity: str, seconds: str, problem_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan with the least of something was refuted by plans that take more of it and are faster."""
+    plan, better = tmp_path / "plan.json", tmp_path / "better.json"
+    assert run(["solve", str(problem_path), "--minimize", quantity, "--time-at-most", seconds, "-o", str(plan)]) == 0
+    capsys.readouterr()
+    assert run(["certify", str(plan), "--json"]) == 0
+    found = document(capsys)
+    assert (found["verdict"], found["less"]["outcome"]) == ("optimal", "proven")
+    assert run(["certify", str(plan), "--time-only"]) == 1
+    capsys.readouterr()
+    looser = plan.read_text().replace(f'"time_at_most_s": "{float(seconds)}"', '"time_at_most_s": "1e6"')
+    plan.write_text(looser)
+    assert run(["certify", str(plan), "-o", str(better)]) == 1
+    text = capsys.readouterr().out
+    assert "refuted: the plan above does with less" in text
+    assert "Less       wrong: with at most" in text
+    assert run(["certify", str(better)]) in (0, 1)
+    plan.write_text(looser.replace('"minimized": "', '"minimized": "in'))
+    assert run(["certify", str(plan)]) == 2
+    assert "give devices or memory, and seconds; or --time-only" in capsys.readouterr().err
+
+
 def test_no_plan_keeps_the_time(problem_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Too little time is infeasible, with the time that the fastest plan takes."""
     asked = ["solve", str(problem_path), "--minimize", "devices", "--time-at-most", "3.2", "--certify"]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from random_problems import Size, random_plan, random_problem, show_plan, show_problem
 
 from nest.cluster import Cluster, Level
+from nest.cost import scale
+from nest.cost.extremes import Extremes, extremes_of
 from nest.cost.scale import scale_of
 from nest.errors import InvalidProblem
 from nest.evaluate import Evaluation, evaluate
@@ -165,3 +167,20 @@ def test_all_zero_times(preset: object) -> None:
     graph = LayerGraph((Layer(0, 0.0, 0.0, 0, 0),), ())
     problem = Problem("nothing", {Variant(1): graph}, Cluster(1, 1, (Level(1, 1.0, 0.0),)), Training(3))
     assert scale_of(problem.with_preset(PAPER if preset is PAPER else ARTIFACT)).time.exponent == 18
+
+
+def test_scale_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command asks for it several times, and a search for many problems that differ in side constraints alone."""
+    asked: list[str] = []
+
+    def counted(problem: Problem, *, closer: bool = False) -> list[Extremes]:
+        asked.append(problem.name)
+        return extremes_of(problem, closer=closer)
+
+    monkeypatch.setattr(scale, "extremes_of", counted)
+    one = random_problem(7, SIZE)
+    limited = replace(one, name="limited", choices=Choices(stages=frozenset({1})))
+    other = replace(one, name="other", cluster=replace(one.cluster))
+    first = scale_of(one)
+    assert [scale_of(each) for each in (one, limited, other)] == [first] * 3
+    assert asked == [one.name, "other"]

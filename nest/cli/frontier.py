@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,7 @@ def _against_price(asked: tuple[Problem, Tried], time_limit_s: float | None, *, 
     problem, tried = asked
     front = price_frontier(problem, time_limit_s=time_limit_s)
     explanation = explain(problem, front.reason) if front.complete and not front.points else None
+    front = front if explanation is None else replace(front, reason=explanation.reason)
     if as_json:
         from nest.files import price_frontier_document
         from nest.provenance import versions
@@ -130,6 +132,7 @@ def _print(front: Frontier, tried: Tried, time_limit_s: float | None, *, certify
 
     proofs: tuple[Proof, ...] = confirm_claims(front.claims(), time_limit_s) if certify else ()
     explanation = explain(front.problem, front.reason) if front.complete and not front.points else None
+    front = front if explanation is None else replace(front, reason=explanation.reason)
     if as_json:
         from nest.files import frontier_document
         from nest.provenance import versions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -97,6 +98,8 @@ def print_least(answer: Least, tried: Tried, time_limit_s: float | None, *, cert
 
     proofs: tuple[Proof, ...] = confirm_claims(answer.claims(), time_limit_s) if certify else ()
     explanation = explain(answer.amounts.problem, answer.result.reason) if answer.impossible else None
+    if explanation is not None:
+        answer = replace(answer, result=replace(answer.result, reason=explanation.reason))
     if as_json:
         from nest.files import least_document
 

@@ -111,7 +111,8 @@ def solve_command(
             raise click.UsageError("--runners-up goes with --minimize time")
         search = search_for(asked.run, asked.tried, target)
         answer = minimized(problem, minimize, allowed_s, time_limit, search, quiet=as_json)
-        _write_plan(answer.result, output, origin, provenance)
+        asked_for = {"minimized": minimize, "time_at_most_s": repr(float(allowed_s))}
+        _write_plan(answer.result, output, origin, provenance | asked_for)
         print_least(answer, asked.tried, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
     parts: tuple[Problem, ...] = ()
@@ -214,6 +215,7 @@ def _print(asked: _Asked, result: Result, certificate: Certificate | None, wante
 
     problem, tried = asked.problem, asked.tried
     explanation, hardware = _explanation(problem, result), asked.hardware
+    result = result if explanation is None else replace(result, reason=explanation.reason)
     gap = None if hardware is None or result.plan is None else pair_gap(problem, result.plan, hardware)
     if as_json:
         proof = None if certificate is None else proof_document(certificate)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from operator import is_
 
 from nest.cost.extremes import extremes_of
 from nest.errors import InvalidProblem
@@ -53,6 +55,35 @@ def scale_of(problem: Problem) -> Scale:
     InvalidProblem
         If the times of the problem lie too far apart for any such tick, or its byte counts are too large.
     """
+    return _scale(_Deciding(problem))
+
+
+class _Deciding:
+    """A problem as what decides about its scale sees it: alike where all of that is the same objects.
+
+    A command asks several times, for one problem and for others that differ in choices and side constraints alone, and
+    with a thousand variants each answer takes longer than many a search.
+    """
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self.problem.graphs, self.problem.cluster, self.problem.training, self.problem.preset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Deciding) and all(map(is_, self._parts, other._parts))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self._parts)))
+
+
+@lru_cache(maxsize=2)
+def _scale(deciding: _Deciding) -> Scale:
+    problem = deciding.problem
     ranges = extremes_of(problem)
     load, sync = max(each.load_s for each in ranges), max(each.sync_s for each in ranges)
     microbatches = max(problem.microbatches(variant) for variant in problem.graphs)

@@ -15,6 +15,9 @@ from nest.tables import GroupedTables, InsideTables, Tables
 from nest.tables.alone import alone
 from nest.units import bytes_of, quanta
 
+UNCUT = 1.0
+"""How far a variant is from having a plan of which each layer fits a device, but no cut does."""
+
 
 def why_no_sum(tables: Tables) -> str | None:
     """Return why no plan exists, or None where one does but for the side constraints."""
@@ -28,8 +31,11 @@ def why_no_sum(tables: Tables) -> str | None:
         return None
     inside = (form for each in plain.uneven for form in each.forms if isinstance(form, InsideTables))
     reasons = [*_missing(problem, plain), *(_why(each) for each in [*plain.grouped, *inside])]
-    text, _ = min(reasons, key=lambda reason: reason[1])
-    return f"{text}{' (no other variant is closer to fitting)' if len(reasons) > 1 else ''}"
+    text, least = min(reasons, key=lambda reason: reason[1])
+    if least == UNCUT or len(reasons) == 1:
+        return text
+    alike = all(excess == least for _, excess in reasons)
+    return f"{text} ({'other variants are no closer' if alike else 'no other variant is closer'} to fitting)"
 
 
 def _missing(problem: Problem, tables: Tables) -> Iterator[tuple[str, float]]:
@@ -93,8 +99,11 @@ def _chunks(tables: GroupedTables, blocks: int) -> tuple[str, float] | None:
     if any(graph.equal_parts(each * number) for each in stages for number in chunks):
         return None
     left = count - sum(graph.riding)
+    if not stages:
+        text = f"interleaved takes 2 stages at least, and there are {count} layers and room for {blocks}"
+        return f"{_variant(tables.variant)}: {text}", float("inf")
     text = f"interleaved, and no two or more stages of two or more chunks that are allowed divide {left} layers"
-    return f"{_variant(tables.variant)}: {text}", float("inf")
+    return f"{_variant(tables.variant)}: {text}", max(2.0, stages[0] * min(chunks, default=2) / left)
 
 
 def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
@@ -109,9 +118,8 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
     worst = int(np.argmax(needs))
     have, beside = _bytes(tables, max(capacity, 0)), _beside_reserve(tables)
     if needs[worst] <= capacity:
-        alone_fits = f"each layer fits a device of {have}{beside} alone"
-        text = f"{name}: no cut of the layers fits the memory: {alone_fits}"
-        return f"{text}, but not with the microbatches in flight or the choices made", 1.0
+        text = f"no cut of the layers fits the {have} that are free on a device{beside}, though each layer alone does"
+        return f"{text}: not with the others of its stage and the microbatches in flight", UNCUT
     layer, needed = tables.graph.layers[worst].id, _bytes(tables, int(needs[worst]))
     needing = f"the stage that holds layer {layer!r} needs at least {needed} on each device"
     text = f"{needing}, {have} are free on one{beside}"
@@ -121,7 +129,9 @@ def _memory(tables: GroupedTables, replicas: int) -> tuple[str, float]:
 def _beside_reserve(tables: GroupedTables) -> str:
     """Say what is kept in reserve, which is not free."""
     reserve = quanta(tables.problem.training.overhead_bytes, tables.scale.quanta_per_byte)
-    return f" beside the reserve of {_bytes(tables, reserve)}" if reserve else ""
+    size = bytes_of(reserve, tables.scale.quanta_per_byte)
+    said = f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size:,} bytes"
+    return f" beside the reserve of {said}" if reserve else ""
 
 
 def _bytes(tables: GroupedTables, count: int) -> str:

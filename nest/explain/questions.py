@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,9 @@ SLICE = 1 / 4
 
 MOST_CUT, MOST_CUT_BY_STAGE = 512, 96
 """With more layers, or more where constraints look at a stage's position, cuts are left to the search."""
+
+
+Found = TypeVar("Found")
 
 
 class Answer(Enum):
@@ -62,6 +66,13 @@ class Questions:
             return self._of_variants(problem) if by_variants else self.ask(problem)[0]
         except InvalidProblem:
             return Answer.UNCOUNTED
+
+    def apart(self, ask: Callable[[], Found]) -> tuple[Found, bool]:
+        """Return what something finds out, and whether the time sufficed for all that it asked."""
+        before, self.all_answered = self.all_answered, True
+        found, settled = ask(), self.all_answered
+        self.all_answered = before and settled
+        return found, settled
 
     @property
     def over(self) -> bool:
@@ -139,7 +150,7 @@ def decided_by_variants(problem: Problem) -> bool:
 
 def likeliest_first(problem: Problem) -> list[Variant]:
     """Return the variants, those first that most probably need the least memory."""
-    return sorted(problem.variants, key=lambda variant: (variant.microbatch, -variant.width))
+    return sorted(problem.variants, key=lambda each: (each.microbatch, -each.width, -each.tensor, not each.sequence))
 
 
 def with_variant(problem: Problem, variant: Variant) -> Problem:

@@ -4,6 +4,7 @@ Each answer is the least because the solver proves a claim: under a side constra
 is fast enough. The cluster never changes, so that ticks mean the same in every search.
 """
 
+from nest.objectives.certified import CertifiedLeast, certify_least
 from nest.objectives.claim import Claim, MemoryAtMost, confirm_claims
 from nest.objectives.frontier import Frontier, Point, frontier
 from nest.objectives.least import Least, Quantity, amount_text, least, period_s, seconds_text
@@ -11,6 +12,7 @@ from nest.objectives.price import PriceFrontier, PricePoint, price_frontier
 from nest.objectives.search import Search
 
 __all__ = [
+    "CertifiedLeast",
     "Claim",
     "Frontier",
     "Least",
@@ -21,6 +23,7 @@ __all__ = [
     "Quantity",
     "Search",
     "amount_text",
+    "certify_least",
     "confirm_claims",
     "frontier",
     "least",

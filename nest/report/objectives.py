@@ -9,7 +9,7 @@ from io import StringIO
 from nest.certificate import Outcome
 from nest.certify import Proof
 from nest.explain import Explanation
-from nest.objectives import Frontier, Least, Point, PriceFrontier, PricePoint, amount_text, seconds_text
+from nest.objectives import CertifiedLeast, Frontier, Least, Point, PriceFrontier, PricePoint, amount_text, seconds_text
 from nest.report.figures import PricedPlan
 from nest.report.format import count, counted, duration, short_widths, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
@@ -50,6 +50,20 @@ def least_text(
     summary.add("Solver", f"{result.backend}, {duration(result.wall_s)}{chosen}")
     summary.extend("Proof", map(proof_text, proofs))
     return render(screen, *parts, summary.table)
+
+
+def least_lines(least: CertifiedLeast) -> Iterator[str]:
+    """Yield which plans a certificate about the least of something is about, and whether less would do."""
+    yield f"{'Among':<11}{least.among}; --time-only asks about all"
+    if least.less is not None:
+        said = {Outcome.PROVEN: "proven", Outcome.REFUTED: "wrong"}.get(least.less.outcome, "undecided")
+        yield f"{'Less':<11}{said}: {least.claim}"
+
+
+def least_facts(least: CertifiedLeast) -> dict[str, object]:
+    """Return the same, ready for JSON."""
+    outcome = None if least.less is None else least.less.outcome.value
+    return {"among": least.among, "less": {"claim": least.claim, "outcome": outcome}}
 
 
 def frontier_text(

@@ -185,6 +185,8 @@ def _finding(certificate: Certificate, tried: Tried) -> str:
         return _FINDINGS[certificate.finding]
     if old is None:
         return "refuted: the problem has the plan above"
+    if new >= old:
+        return "refuted: the plan above does with less"
     gained = certificate.time.seconds(old - new)
     return f"refuted: the plan above is {duration(gained)} ({100 * (old - new) / old:.3g} %) faster"
 
