@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from nest.cli.evaluate import evaluate_command
+from nest.cli.show import show_command
 from nest.cli.solve import solve_command
+from nest.errors import InvalidProblem
 from nest.files.cluster_file import ClusterText, cluster_of
 from nest.files.cluster_systems import Wanted, system_kind, system_text
 from nest.hardware import Hardware, device_named
@@ -157,3 +159,46 @@ def test_own_device_with_links(tmp_path: Path) -> None:
     levels = 'levels = [{ name = "node", fanout = 8, bandwidth_gb_per_s = 300, latency_us = 3 }]'
     path.write_text(f'schema = "nest.cluster/1"\ndevices = 8\ndevice = {{ {figures} }}\n{levels}\n')
     assert answered(*TYPED, "--cluster", str(path))["status"] == "optimal"
+
+
+@pytest.mark.parametrize("value", [None, -1, 0, float("nan"), float("inf"), 1e300, 10**400, "8", [], {}, True])
+@pytest.mark.parametrize("described", [METIS, EXPLORER], ids=["Metis", "ScaleExplorer"])
+def test_figures_that_nothing_has(described: dict[str, Any], value: object) -> None:
+    """Each figure, and each table, is refused where it is none; never by an error of Python's."""
+    hosts = described is METIS
+    for key, inner in described.items():
+        others = [value, *({**inner, name: value} for name in inner)] if hosts else [value]
+        for other in others:
+            if key == "name":
+                continue
+            text = json.dumps({**described, key: other})
+            with pytest.raises(InvalidProblem):
+                hardware(text, Wanted(gpus_per_node=4 if hosts else None))
+
+
+def test_tables_that_are_none() -> None:
+    """What is no table, and nodes that do not share devices evenly, are named."""
+    for text, what in (
+        (json.dumps({**METIS, "one": 3}), "one: 3; give a table for each host"),
+        (json.dumps({**EXPLORER, "num_nodes": 0}), "num_nodes: 0; give a number above 0"),
+        (json.dumps({**EXPLORER, "num_nodes": 7}), "on 7 nodes; give as many for each node"),
+        (json.dumps({**EXPLORER, "num_devices": 1.5}), "num_devices: 1.5; give a whole number from 1"),
+        (CONFIGURATOR.replace("gpu: {", "gpu: {fp8_tc_flops: x, "), "fp8_tc_flops: 'x'"),
+        ('{"intra_bandwidth": ' + "[" * 100_000 + '"inter_bandwidth" "instance_type"', "nested too deeply"),
+    ):
+        with pytest.raises(InvalidProblem) as caught:
+            hardware(text, Wanted(gpus_per_node=4) if "intra_bandwidth" in text else Wanted(devices=8))
+        assert what in str(caught.value)
+
+
+def test_show_says_which_devices(tmp_path: Path) -> None:
+    """Of several classes only the first was named, for all devices."""
+    path, hosts = tmp_path / "cluster.json", tmp_path / "hosts"
+    path.write_text(json.dumps(METIS))
+    hosts.write_text("one 4\ntwo 4\n")
+    typed = [str(path), "--hostfile", str(hosts)]
+    shown = CliRunner().invoke(show_command, typed, standalone_mode=False).stdout
+    assert "4 devices of v100-32gb, 29.8 GiB each" in shown
+    assert "4 devices of t4, 14 GiB each" in shown
+    found = json.loads(CliRunner().invoke(show_command, [*typed, "--json"], standalone_mode=False).stdout)
+    assert [(each["device"], each["devices"]) for each in found["classes"]] == [("v100-32gb", 4), ("t4", 4)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
 from nest.errors import InvalidProblem
+from nest.networks.figures import figure_of
 from nest.networks.matrix import HostTable
 
 GPU_CLASSES, NIC_CLASSES = ("0x0302", "0x1200"), ("0x0200", "0x0207")
@@ -139,7 +140,8 @@ def _walk(parent: ElementTree.Element, path: tuple[str, ...], found: _Found) -> 
             found.template &= pci.find("gpu") is None
         elif kind.startswith(NIC_CLASSES):
             found.nics.append(bus)
-            found.ports.extend(float(net.get("speed", 0)) * MEGABIT_BYTES for net in pci.iter("net"))
+            speeds = (figure_of(net.get("speed", "0"), f"{bus}: speed", may_be_zero=True) for net in pci.iter("net"))
+            found.ports.extend(speed * MEGABIT_BYTES for speed in speeds)
         else:
             found.bridges += kind.startswith(BRIDGE_CLASS)
             _walk(pci, (*path, bus), found)
@@ -152,5 +154,7 @@ def _links(pci: ElementTree.Element, kind: str) -> dict[str, int]:
         for link in pci.iter(name):
             if link.get("tclass", "").startswith(kind):
                 target = link.get("target", "")
-                counts[target] = counts.get(target, 0) + int(link.get("count", 0))
+                counts[target] = counts.get(target, 0) + int(
+                    figure_of(link.get("count", "0"), f"{name}: count", may_be_zero=True)
+                )
     return counts

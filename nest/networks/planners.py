@@ -5,13 +5,13 @@ None says its units in the data; what the keys mean is stated at each reader.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nest.errors import InvalidProblem
 from nest.hardware import Device, Peaks, Tier
 from nest.hardware.systems import NETWORK_S, NVLINK_S
+from nest.networks.figures import count, figure, table_of
 from nest.networks.yaml_text import parse_yaml
 
 GIGABYTE = 1e9
@@ -24,10 +24,12 @@ def read_metis(text: str) -> dict[str, tuple[str, float, float, float]]:
 
     Bandwidths are bytes/s (312500000 is 2.5 Gb/s), memory is GB. How many devices a host has is in the host file.
     """
-    tree = _json(text)
+    tree = table_of(text)
     hosts = {}
     for name, entry in tree.items():
-        inner, outer = _number(entry, "intra_bandwidth", name), _number(entry, "inter_bandwidth", name)
+        if not isinstance(entry, dict):
+            raise InvalidProblem(str(name), f"{entry!r}", "give a table for each host")
+        inner, outer = (_number(entry, key, name) for key in ("intra_bandwidth", "inter_bandwidth"))
         memory = _number(entry, "memory", name) * GIGABYTE
         hosts[str(name)] = (str(entry.get("instance_type")), inner, outer, memory)
     if not hosts:
@@ -47,9 +49,11 @@ def read_scale_explorer(text: str) -> tuple[Device, tuple[Tier, ...], int]:
 
     ``f32_flops`` is the rate of TF32; ``bw_per_nvlink`` counts both directions; ``ibroce_bw`` is bytes/s of one port.
     """
-    tree = _json(text)
-    devices, nodes = int(_number(tree, "num_devices")), int(_number(tree, "num_nodes"))
-    links, link = int(_number(tree, "num_nvlinks")), _number(tree, "bw_per_nvlink") / 2
+    tree = table_of(text)
+    devices, nodes, links = (count(tree.get(key), key) for key in ("num_devices", "num_nodes", "num_nvlinks"))
+    if devices % nodes:
+        raise InvalidProblem("num_devices", f"{devices} on {nodes} nodes", "give as many for each node")
+    link = _number(tree, "bw_per_nvlink") / 2
     peaks = Peaks(tf32=_number(tree, "f32_flops"), bf16=_number(tree, "f16_flops"), fp16=_number(tree, "f16_flops"))
     name = str(tree.get("name", "system"))
     memory = _number(tree, "mem_cap")
@@ -65,14 +69,14 @@ def read_llm_analysis(text: str) -> tuple[Device, tuple[Tier, ...]]:
 
     ``inter_node_bandwidth_in_GB_per_sec`` is that of a whole node of eight, the intra-node one that of a device.
     """
-    tree = _json(text)
+    tree = table_of(text)
     memory = _number(tree, "mem_per_GPU_in_GB") * GIGABYTE
     rate = _number(tree, "peak_fp16_TFLOPS") * 1e12
     speed = _number(tree, "hbm_bandwidth_in_GB_per_sec") * GIGABYTE
     device = Device(str(tree.get("name", "gpu")), Peaks(bf16=rate, fp16=rate), memory, speed, "llm-analysis", memory)
     inner = _number(tree, "intra_node_bandwidth_in_GB_per_sec") * GIGABYTE
     outer = _number(tree, "inter_node_bandwidth_in_GB_per_sec") * GIGABYTE / NODE
-    delay = _number(tree, "intra_node_min_message_latency")
+    delay = _delay(tree, "intra_node_min_message_latency")
     return device, (Tier("node", NODE, inner, delay), Tier("network", 0, outer, NETWORK_S))
 
 
@@ -83,13 +87,13 @@ def read_aiconfigurator(text: str) -> tuple[Device, tuple[Tier, ...]]:
     if not isinstance(gpu, dict) or not isinstance(node, dict):
         raise InvalidProblem("", "no tables gpu and node", "give an AIConfigurator system")
     rate = _number(gpu, "bfloat16_tc_flops")
-    fp8 = float(gpu["fp8_tc_flops"]) if "fp8_tc_flops" in gpu else None
+    fp8 = _number(gpu, "fp8_tc_flops") if "fp8_tc_flops" in gpu else None
     memory = _number(gpu, "mem_capacity")
     device = Device(
         "gpu", Peaks(bf16=rate, fp16=rate, fp8=fp8), memory, _number(gpu, "mem_bw"), "AIConfigurator", memory
     )
-    count, delay = int(_number(node, "num_gpus_per_node")), _number(node, "p2p_latency")
-    inner = Tier("node", count, _number(node, "intra_node_bw"), delay)
+    size, delay = count(node.get("num_gpus_per_node"), "num_gpus_per_node"), _delay(node, "p2p_latency")
+    inner = Tier("node", size, _number(node, "intra_node_bw"), delay)
     return device, (inner, Tier("network", 0, _number(node, "inter_node_bw"), delay))
 
 
@@ -99,11 +103,11 @@ def read_sailor(text: str) -> dict[tuple[str, str], float]:
     The file nests zone, kind and count of the sender, then of the receiver, and holds a polynomial and bytes/s.
     """
     found = {}
-    for source, inner in _groups(_json(text)):
+    for source, inner in _groups(table_of(text)):
         for target, value in _groups(inner):
             if not (isinstance(value, list) and len(value) == 2):
                 raise InvalidProblem(f"{source} -> {target}", f"{value!r}", "give a polynomial and bytes/s")
-            found[source, target] = float(value[1])
+            found[source, target] = figure(value[1], f"{source} -> {target}")
     if not found:
         raise InvalidProblem("", "no pair", "give bandwidths between groups")
     return found
@@ -118,26 +122,22 @@ def slower_ways(measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, st
     return slower
 
 
-def _groups(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for zone, kinds in tree.items():
-        for kind, counts in kinds.items():
-            for count, inner in counts.items():
-                yield f"{zone}/{kind}/{count}", inner
+def _groups(tree: Any) -> Iterator[tuple[str, Any]]:
+    for zone, kinds in _entries(tree, ""):
+        for kind, counts in _entries(kinds, zone):
+            for devices, inner in _entries(counts, f"{zone}/{kind}"):
+                yield f"{zone}/{kind}/{devices}", inner
 
 
-def _json(text: str) -> dict[str, Any]:
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as fault:
-        raise InvalidProblem("", f"no valid JSON: {fault}", "mend it there") from None
+def _entries(tree: Any, where: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(tree, dict):
-        raise InvalidProblem("", "no JSON object", "give {...}")
-    return tree
+        raise InvalidProblem(where, f"{tree!r}", "give a table of groups")
+    yield from tree.items()
 
 
 def _number(table: Mapping[str, Any], name: str, where: str = "") -> float:
-    value = table.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        path = f"{where}.{name}" if where else name
-        raise InvalidProblem(path, "missing" if value is None else f"{value!r}", "give a number")
-    return float(value)
+    return figure(table.get(name), f"{where}.{name}" if where else name)
+
+
+def _delay(table: Mapping[str, Any], name: str) -> float:
+    return figure(table.get(name), name, may_be_zero=True)

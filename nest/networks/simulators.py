@@ -5,13 +5,13 @@ Comments in these files often contradict the values; only values are read.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nest.errors import InvalidProblem
 from nest.hardware import BANDWIDTHS, LATENCIES, Tier, converted
+from nest.networks.figures import count, figure, figure_of, json_of
 from nest.networks.network import Link, Network
 from nest.networks.yaml_text import parse_yaml
 
@@ -37,7 +37,7 @@ def read_astra_sim(text: str) -> tuple[Tier, ...]:
         If a list is missing, too short, or has an entry that is no number.
     """
     old = text.lstrip().startswith("{")
-    tree = _json(text) if old else parse_yaml(text)
+    tree = json_of(text) if old else parse_yaml(text)
     if not isinstance(tree, dict):
         raise InvalidProblem("", "no ASTRA-sim network", "give topology, npus_count, bandwidth and latency")
     names = (
@@ -51,11 +51,11 @@ def read_astra_sim(text: str) -> tuple[Tier, ...]:
         raise InvalidProblem(names[1], "lists of different length", "give one entry for each dimension")
     tiers, group = [], 1
     for at, kind in enumerate(map(str, kinds)):
-        count = int(_number(counts[at], f"{names[1]}[{at}]"))
-        bandwidth = _number(bandwidths[at], f"{names[2]}[{at}]") * _number(links[at], "links-count")
-        hops = HOPS.get(kind.lower(), max(count // 2, 1))
-        group *= count
-        delay = converted(_number(latencies[at], f"{names[3]}[{at}]") * hops, NANOSECOND)
+        size = count(counts[at], f"{names[1]}[{at}]")
+        bandwidth = figure(bandwidths[at], f"{names[2]}[{at}]") * figure(links[at], "links-count")
+        hops = HOPS.get(kind.lower(), max(size // 2, 1))
+        group *= size
+        delay = converted(figure(latencies[at], f"{names[3]}[{at}]", may_be_zero=True) * hops, NANOSECOND)
         tiers.append(Tier(kind, group, converted(bandwidth, GIGABYTE), delay, source="ASTRA-sim network file"))
     return tuple(tiers)
 
@@ -69,7 +69,11 @@ def read_ns3(text: str) -> Network:
         If the numbers do not match, or a line is no link.
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or len(lines[0]) != 3 or not all(word.isdigit() for word in lines[0] + lines[1]):
+    if (
+        len(lines) < 2
+        or len(lines[0]) != 3
+        or not all(re.fullmatch("[0-9]{1,9}", word) for word in lines[0] + lines[1])
+    ):
         raise InvalidProblem("line 1", "no ns-3 topology", "begin with the numbers of nodes, switches and links")
     nodes, switches, count = map(int, lines[0])
     named = set(lines[1])
@@ -98,7 +102,7 @@ def read_htsim(text: str) -> tuple[Tier, ...]:
     )
     if not tiers:
         raise InvalidProblem("", "no tier", "give Nodes, Tiers, Podsize and a block for each tier")
-    groups = [int(_key(tiers[0], "radix_down")), int(_key(head, "podsize")), int(_key(head, "nodes"))]
+    groups = [count(_key(*each), each[1]) for each in ((tiers[0], "radix_down"), (head, "podsize"), (head, "nodes"))]
     groups = [*groups[: len(tiers) - 1], groups[-1]]
     found, lanes, delay_ns = [], 1.0, 0.0
     for at, (tier, group) in enumerate(zip(tiers, groups, strict=True)):
@@ -115,15 +119,8 @@ def _ns3_link(words: Sequence[str], where: str) -> Link:
     delay = re.fullmatch(r"([0-9.]+)(s|ms|us|ns)", words[3]) if len(words) >= 4 else None
     if rate is None or delay is None:
         raise InvalidProblem(where, f"{' '.join(words)!r}", "write 'a b 400Gbps 0.0005ms 0'")
-    seconds = converted(float(delay[1]), LATENCIES[f"latency_{delay[2]}"])
-    return Link(words[0], words[1], converted(float(rate[1]), RATES[rate[2]]), seconds)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as fault:
-        raise InvalidProblem("", f"no valid JSON: {fault}", "mend it there") from None
+    seconds = converted(figure_of(delay[1], where, may_be_zero=True), LATENCIES[f"latency_{delay[2]}"])
+    return Link(words[0], words[1], converted(figure_of(rate[1], where), RATES[rate[2]]), seconds)
 
 
 def _list(tree: Mapping[str, Any], name: str) -> list[Any]:
@@ -133,14 +130,5 @@ def _list(tree: Mapping[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidProblem(where, f"{value!r}", "give a number")
-    return float(value)
-
-
 def _key(table: Mapping[str, str], name: str) -> float:
-    try:
-        return float(table[name])
-    except (KeyError, ValueError):
-        raise InvalidProblem(name, f"{table.get(name, 'missing')}", "give a number") from None
+    return figure_of(table.get(name), name, may_be_zero="latency" in name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nest.cluster import PLAIN_LINK, Level
+from collections.abc import Iterator
+
+from nest.cluster import PLAIN_LINK, Cluster, Level
 from nest.hardware import Hardware, LevelFacts
 from nest.report.format import bandwidth, count, counted, duration, level_name, size
 from nest.report.layout import Column, Screen, Summary, render, ruled_table
@@ -25,9 +27,7 @@ def network_table_text(hardware: Hardware, screen: Screen) -> str:
         for at, level in enumerate(cluster.levels)
     ]
     summary.add("Network", cluster.name)
-    summary.add(
-        "Devices", f"{counted(cluster.devices, 'device')} of {hardware.device.name}, {size(cluster.hbm_bytes)} each"
-    )
+    summary.extend("Devices", _kinds(hardware))
     if hardware.order:
         more = f" and {len(hardware.order) - _NAMED:,} more" if len(hardware.order) > _NAMED else ""
         summary.add("On the line", ", ".join(hardware.order[:_NAMED]) + more)
@@ -45,6 +45,7 @@ def network_facts(hardware: Hardware) -> dict[str, object]:
         "device": hardware.device.name,
         "devices": cluster.devices,
         "hbm_bytes": cluster.hbm_bytes,
+        **({"classes": _classes(cluster)} if cluster.classes else {}),
         "levels": [
             {
                 "name": level.name,
@@ -61,6 +62,23 @@ def network_facts(hardware: Hardware) -> dict[str, object]:
         "order": list(hardware.order),
         "notes": list(hardware.notes),
     }
+
+
+def _kinds(hardware: Hardware) -> Iterator[str]:
+    """Yield how many devices of each class there are, and what each holds."""
+    cluster = hardware.cluster
+    if not cluster.classes:
+        yield f"{counted(cluster.devices, 'device')} of {hardware.device.name}, {size(cluster.hbm_bytes)} each"
+    for name in cluster.class_names:
+        yield f"{counted(cluster.count_of(name), 'device')} of {name}, {size(cluster.hbm_bytes_of({name}))} each"
+
+
+def _classes(cluster: Cluster) -> list[dict[str, object]]:
+    """Return the devices of each class, the cluster's own first."""
+    return [
+        {"device": name, "devices": cluster.count_of(name), "hbm_bytes": cluster.hbm_bytes_of({name})}
+        for name in cluster.class_names
+    ]
 
 
 def _named(hardware: Hardware, at: int) -> str:
