@@ -121,3 +121,18 @@ def test_numbers_beyond_reason(
     path = tmp_path / "layers.csv"
     path.write_text(TABLE)
     assert what in refused(capsys, command, "--model", str(path), *SOLVED, *typed)
+
+
+def test_plans_that_have_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As with models, replicas without a sequence are refused; and what plays passes that were timed together."""
+    path, together = tmp_path / "layers.csv", tmp_path / "together.csv"
+    path.write_text(TABLE)
+    together.write_text("layer,together_ms,parameters,kept_mib,output_mib\na,3,8,1,1\nb,3,8,1,\n")
+    typed = ("estimate", "--cluster", "dgx-h100:8", "--pipeline", "2", "--model")
+    said = refused(capsys, *typed, str(path), "--global-batch", "1")
+    assert "1 sequences, and data x expert x microbatch take 2 at a time; give a larger batch" in said
+    asked = (*typed, str(together), "--global-batch", "8")
+    assert run(asked) == 0
+    capsys.readouterr()
+    said = refused(capsys, *asked, "--schedule", "zb-h1")
+    assert "timed together, and preset 'simulated' plays them apart" in said

@@ -143,15 +143,9 @@ def _with_links(hardware: Hardware, typed: str | None) -> Hardware:
 
 def _check(description: Description, hardware: Hardware, setting: Setting, layout: Layout) -> None:
     """Refuse widths that ``nest solve`` does not take either: nobody could run the plan."""
-    from nest.errors import InvalidProblem
-    from nest.runs import Run, check_widths
+    from nest.runs import Run, check_widths, require_batch
 
-    once = layout.data * setting.expert * setting.microbatch
-    if once > layout.global_batch:
-        what = f"{layout.global_batch} sequences, and data x expert x microbatch take {once} at a time"
-        fewer = layout.global_batch // (setting.expert * setting.microbatch)
-        remedy = f"fewer replicas, as with --data {fewer}" if fewer else "smaller widths"
-        raise InvalidProblem("global_batch", what, f"give a larger batch, or {remedy}")
+    require_batch(layout, setting.expert * setting.microbatch)
     run = Run(
         description.model,
         hardware,

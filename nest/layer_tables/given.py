@@ -12,13 +12,14 @@ from nest.costing import Layout, split_parts
 from nest.errors import InvalidProblem
 from nest.graph import LayerGraph
 from nest.hardware import Hardware
-from nest.layer_tables.pose import TableRun, table_graph
+from nest.layer_tables.pose import TableRun, require_apart, table_graph
 from nest.layer_tables.table import Point
 from nest.plan import Plan
+from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Variant
 from nest.runs.estimate import priced
 from nest.runs.figures import Estimate
-from nest.runs.given import laid_out, require_devices
+from nest.runs.given import laid_out, require_batch, require_devices
 from nest.runs.pose import preset_of
 
 
@@ -84,13 +85,22 @@ class GivenTable:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem whose one variant is that of the plan; raises `InvalidProblem` as `graph`, or for few devices."""
+        """The problem whose one variant is that of the plan.
+
+        Raises
+        ------
+        InvalidProblem
+            As `graph`; for few devices or sequences; if a schedule plays passes that were timed together.
+        """
         require_devices(self.devices, self.hardware)
+        require_batch(self.layout, self.point.microbatch)
         self.hardware.require_one_class("a table of layers")
         name = f"{self.run.table.name} on {self.hardware.cluster.name}"
         choices = Choices(schedules=frozenset({self.layout.passes}))
-        graphs = {self.variant: self.graph}
-        return Problem(name, graphs, self.hardware.cluster, self.run.training, choices, preset_of(choices))
+        graphs, preset = {self.variant: self.graph}, preset_of(choices)
+        if preset is not DEFAULT:
+            require_apart(self.run.table, preset.name)
+        return Problem(name, graphs, self.hardware.cluster, self.run.training, choices, preset)
 
     @cached_property
     def plan(self) -> Plan:

@@ -9,7 +9,7 @@ from nest.runs.carried import SelfContained, read_self_contained
 from nest.runs.contenders import contenders
 from nest.runs.estimate import estimate
 from nest.runs.figures import Estimate, StageMemory, StageTime
-from nest.runs.given import Given
+from nest.runs.given import Given, require_batch
 from nest.runs.pairs import PairGap, pair_gap
 from nest.runs.pose import Posed, problem_of
 from nest.runs.reserve import Reserve, default_reserve_bytes
@@ -40,4 +40,5 @@ __all__ = [
     "problem_of",
     "read_run",
     "read_self_contained",
+    "require_batch",
 ]

@@ -187,6 +187,22 @@ def require_devices(devices: int, hardware: Hardware) -> None:
         raise InvalidProblem("devices", what, "give a larger cluster, or fewer replicas, stages or widths")
 
 
+def require_batch(layout: Layout, at_once: int) -> None:
+    """Refuse replicas of which some have nothing to train; raises `InvalidProblem`.
+
+    Parameters
+    ----------
+    at_once
+        Sequences that a replica takes at a time: microbatch times expert ranks.
+    """
+    once = layout.data * at_once
+    if once > layout.global_batch:
+        what = f"{layout.global_batch} sequences, and data x expert x microbatch take {once} at a time"
+        fewer = layout.global_batch // at_once
+        remedy = f"fewer replicas, as with --data {fewer}" if fewer else "smaller widths"
+        raise InvalidProblem("global_batch", what, f"give a larger batch, or {remedy}")
+
+
 def _check_again(layout: Layout, held: Sequence[tuple[Layer, ...]]) -> None:
     """Refuse to compute more layers of a stage again than any stage has that can."""
     asked, most = max(layout.recomputed, default=0), max(_able(layout, layers) for layers in held)
