@@ -135,7 +135,8 @@ def test_a_family_is_carried(tmp_path: Path) -> None:
     found = read_self_contained(plan)
     assert found.run is not None
     assert (found.run.model.family, found.run.model.layers, found.run.sequence) == ("moe", 2, 1024)
-    assert evaluate(found.problem, found.plan).loads_s == [stage.load_s for stage in found.plan.stages]
+    again = evaluate(found.problem, found.plan).loads_s
+    assert again == pytest.approx([stage.load_s for stage in found.plan.stages], rel=1e-11)  # ticks are of what is posed
 
 
 @pytest.fixture
