@@ -135,7 +135,9 @@ def test_a_family_is_carried(tmp_path: Path) -> None:
     found = read_self_contained(plan)
     assert found.run is not None
     assert (found.run.model.family, found.run.model.layers, found.run.sequence) == ("moe", 2, 1024)
-    assert evaluate(found.problem, found.plan).loads_s == [stage.load_s for stage in found.plan.stages]
+    again = evaluate(found.problem, found.plan).loads_s
+    # Ticks are those of the variants that are posed, which are others.
+    assert again == pytest.approx([stage.load_s for stage in found.plan.stages], rel=1e-11)
 
 
 @pytest.fixture

@@ -182,5 +182,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert answer["objective_ticks"] == expected.objective_ticks
         assert answer["plan"]["schedule"] == schedule
     assert run([*asked, "schedules=interleaved"]) == 3  # all devices make one stage
-    assert "interleaved, and no two or more stages" in json.loads(capsys.readouterr().out)["reason"]
+    reason = json.loads(capsys.readouterr().out)["reason"]
+    assert "interleaved takes 2 stages at least, and there are 4 layers and room for 1" in reason
     assert run([*asked[:3], "--preset", "paper", "--objective", "simulated"]) == 2
