@@ -9,9 +9,11 @@ optimum. Runs are those of `instances/`; `usual_layouts.py` has layouts that wer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import gcd
+from typing import Any
 
 from freed_choices import all_again
 from measure import ROOT, Target, console, geometric_mean, machine, options, table, write_json
@@ -23,8 +25,8 @@ from nest.errors import InvalidProblem
 from nest.evaluate import evaluate
 from nest.plan import Plan
 from nest.problem import Choices, Problem, Recompute, Variant
-from nest.result import Status
-from nest.runs import Given, Run, is_run, problem_of, read_run
+from nest.result import Result, Status
+from nest.runs import Given, Run, contenders, is_run, problem_of, read_run
 from nest.solve import solve
 
 INSTANCES = ROOT / "instances"
@@ -58,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """A run and its problem, everything free."""
+    """A run, and its problem of the usual context widths and microbatches, which have the plans of the rules."""
 
     run: Run
     problem: Problem
@@ -90,6 +92,10 @@ class Case:
     def alone(self, variant: Variant) -> Problem:
         """Return the problem with one variant only."""
         return replace(self.problem, graphs={variant: self.problem.graphs[variant]})
+
+    def best(self, choices: Choices, change: Callable[[Problem], Problem]) -> Result:
+        """Return the optimum under choices of a variant, whatever its width and microbatch, after a change."""
+        return solve(change(contenders(replace(self.run, choices=choices), change=change).problem))
 
     def planned(
         self, variant: Variant | None, stages: int, replicas: int, zero: int, recompute: Recompute
@@ -178,11 +184,17 @@ def layer_uniform(case: Case) -> Judged:
     for rule in _equal(case.layers):
         for zero in (0, 1, 3):
             for flagged in (_plain, all_again):
-                chosen = Choices(context=ONE, zero=frozenset({zero}), stage_recompute=frozenset({"none"}))
-                result = solve(replace(flagged(case.problem), choices=chosen, constraints=(rule,)))
+                chosen = {"zero": frozenset({zero}), "stage_recompute": frozenset({"none"})}
+                result = case.best(Choices(context=ONE), partial(_uniform, flagged, rule, chosen))
                 if result.plan and result.objective_s and (best is None or result.objective_s < best[0]):
                     best = result.objective_s, result.plan
     return Judged("layer-uniform grid", *((best[0], spelled(best[1])) if best else (None, "nothing fits")))
+
+
+def _uniform(
+    flagged: Callable[[Problem], Problem], rule: EqualStages, chosen: Mapping[str, Any], problem: Problem
+) -> Problem:
+    return replace(flagged(problem).with_choices(**chosen), constraints=(rule,))
 
 
 def _plain(problem: Problem) -> Problem:
@@ -219,7 +231,7 @@ def main() -> None:
 def row_of(run: Run) -> Row:
     """Solve a run, and judge the plans of all rules on it."""
     case = Case(run, problem_of(run).problem)
-    best = solve(case.problem)
+    best = case.best(Choices(), _plain)
     if best.status is not Status.OPTIMAL or best.plan is None or best.objective_s is None:
         raise InvalidProblem(run.name, f"{best.status.value}: {best.reason}", "give a run that has an optimum")
     return Row(run.name, best.objective_s, spelled(best.plan), tuple(rule(case) for rule in RULES))

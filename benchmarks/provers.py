@@ -95,7 +95,7 @@ def of_runs(only: str) -> Iterator[Problem]:
     index: list[dict[str, Any]] = json.loads((INSTANCES / "index.json").read_text())
     for each in index:
         if each["optimum"].get("default") and only in each["file"]:
-            problem = problem_of(read_run(INSTANCES / each["file"])).problem
+            problem = problem_of(read_run(INSTANCES / each["file"]), every=True).problem
             if not problem.cluster.menus:
                 yield problem
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from nest.hardware import cluster_named
 from nest.problem import Choices
 from nest.result import Result
-from nest.runs import problem_of, read_run
+from nest.runs import contenders, read_run
 from nest.solve import solve
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
@@ -77,7 +77,7 @@ def solved(usual: Usual, choices: Choices) -> Result:
     """Solve the run of a layout under some choices."""
     run = read_run(INSTANCES / f"{usual.instance}.toml")
     hardware = cluster_named(usual.cluster)
-    return solve(problem_of(replace(run, hardware=hardware, global_batch=usual.global_batch, choices=choices)).problem)
+    return solve(contenders(replace(run, hardware=hardware, global_batch=usual.global_batch, choices=choices)).problem)
 
 
 def row(usual: Usual, theirs: Result, best: Result) -> str:

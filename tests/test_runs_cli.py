@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from nest.cli.estimate import estimate_command
 from nest.cli.evaluate import evaluate_command
 from nest.cli.exits import ExitCode
 from nest.cli.show import show_command
@@ -163,6 +164,55 @@ def test_the_same_from_every_kind_of_input(tmp_path: Path) -> None:
     code, text = run(str(tmp_path / "run.toml"), command=show_command)
     assert code == ExitCode.OK
     assert "dgx-h100:16" in text
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+
+
+def test_a_checkout_is_its_config(tmp_path: Path) -> None:
+    """A folder with a config.json is the model in every place that takes one, and what is typed says so."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
+    more = ("--cluster", "dgx-h100:16", "--seq", "2048", "--global-batch", "32")
+    (tmp_path / "run.toml").write_text(RUN.partition("[model]")[0] + 'model = "checkout"\n')
+    wanted = document("--model", str(folder / "config.json"), *more)
+    code, text = run("--model", str(folder), *more, "-o", str(tmp_path / "plan.json"))
+    assert code == ExitCode.OK
+    assert f"{folder}: a folder; the model is its config.json" in text
+    assert document(str(tmp_path / "run.toml"))["objective_ticks"] == wanted["objective_ticks"]
+    assert run(str(tmp_path / "plan.json"), command=evaluate_command)[0] == ExitCode.OK
+    assert "llama" in run(str(folder), command=show_command)[1]
+    assert run("--model", str(folder), *more, command=estimate_command)[0] == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"run.toml": 'model = "layers.csv"', "layers.csv": "layer,forward_ms\n"},
+            "nest solve --model layers.csv --clu",
+        ),
+        ({"run.toml": 'model = "empty"'}, "there is no such file"),
+        ({"run.toml": None}, "a model, and no problem: it says nothing of a cluster; nest solve --model .* takes it"),
+    ],
+)
+def test_a_file_in_the_wrong_place(files: dict[str, str | None], message: str, tmp_path: Path) -> None:
+    """Measured layers in a run file, and a model in the place of a problem, are told where they belong."""
+    for name, text in files.items():
+        whole = json.dumps(CONFIG) if text is None else text
+        (tmp_path / name).write_text(RUN.partition("[model]")[0] + whole if "model =" in whole else whole)
+    with pytest.raises(InvalidProblem, match=message):
+        run(str(tmp_path / "run.toml"))
 
 
 def test_settings_narrow_a_run(tmp_path: Path) -> None:

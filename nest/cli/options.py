@@ -30,6 +30,27 @@ def optional_problem_options(command: Command) -> Command:
     return _change_options(_problem_argument(required=False)(command))
 
 
+def of_checkout(typed: Path) -> Path:
+    """Return the file of a model that was typed; where that is the ``config.json`` of a folder, say so."""
+    from nest.files.disk import model_file
+
+    found = model_file(typed)
+    if found != typed:
+        click.echo(f"nest: {typed}: a folder; the model is its {found.name}", err=True)
+    return found
+
+
+def model_option(meaning: str) -> Callable[[Command], Command]:
+    """Return what adds ``--model``: a file, or a folder that holds a ``config.json`` or profiles."""
+
+    def found(_context: click.Context, _parameter: click.Parameter, typed: Path | None) -> Path | None:
+        """Return the file of the model, None where nothing was typed."""
+        return None if typed is None else of_checkout(typed)
+
+    kind = click.Path(path_type=Path)
+    return click.option("--model", "model_path", metavar="FILE", type=kind, callback=found, help=meaning)
+
+
 def plan_options(command: Command) -> Command:
     """Add the argument PLAN, what may stand in place of the problem that it carries, and what changes a problem.
 

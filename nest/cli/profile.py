@@ -11,7 +11,7 @@ import click
 
 from nest.cli.capture import module_options, require_torch, typed_inputs, typed_settings
 from nest.cli.exits import ExitCode
-from nest.cli.options import json_option
+from nest.cli.options import json_option, model_option
 from nest.cli.output import check_files, print_json
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def numbers(_context: click.Context, option: click.Parameter, text: str) -> tupl
 @click.command("profile")
 @click.argument("factory", metavar="[MODULE:FACTORY]", required=False)
 @module_options
-@click.option("--model", "model_path", metavar="FILE", type=click.Path(path_type=Path), help="Time a model's blocks.")
+@model_option("Time a model's blocks.")
 @click.option("--vocab", metavar="N", type=click.IntRange(min=1), help="Where the model's file leaves them open.")
 @click.option("--seq", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence, with --model.")
 @click.option("--microbatch", "microbatches", metavar="N,N", default="1", show_default=True, callback=numbers)

@@ -17,6 +17,7 @@ from nest.cli.asked import (
     reserve_bytes,
     typed_family,
 )
+from nest.cli.options import model_option
 
 if TYPE_CHECKING:
     from nest.costing import LayerProfile
@@ -58,13 +59,7 @@ def model_options(command: Any) -> Any:
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, name, metavar="N", type=WHOLE, help=f"With --family: {meaning}.")(command)
     family = click.option("--family", type=click.Choice(FAMILIES), help="Instead of a file.")
-    model = click.option(
-        "--model",
-        "model_path",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="A model file: config.json, arguments of Megatron-LM, and others.",
-    )
+    model = model_option("A model file: config.json or its folder, arguments of Megatron-LM, and others.")
     return model(family(command))
 
 

@@ -10,7 +10,7 @@ import click
 from nest.cli.captured import show_captured
 from nest.cli.described import show_dag, show_network
 from nest.cli.exits import ExitCode
-from nest.cli.options import json_option, problem_options
+from nest.cli.options import json_option, of_checkout, problem_options
 from nest.cli.output import print_json, screen
 from nest.cli.profiled import show_measured, show_profiles
 from nest.cli.reading import model_from, problem_from
@@ -53,6 +53,7 @@ def show_command(
     seconds and bytes; of tables of collectives, size, time and bandwidth; of a network its levels; of graphs with
     branches (dnn-partitioning, Piper) layers, edges and sums.
     """
+    problem_path = of_checkout(problem_path)
     typed = {f"--{name.replace('_', '-')}": value for name, value in networks.items()}
     others: dict[str, object] = {"--preset": preset, "--set": settings, "--vocab": vocab}
     if show_captured(problem_path, as_json=as_json) or show_table(

@@ -34,12 +34,15 @@ class Format:
         Returns what the table says, with the vocabulary that the user gives.
     takes_vocabulary
         Whether a file may leave the vocabulary open, so that the user may give it.
+    has_shapes
+        Whether it holds the shapes of a model; formats that go with models and hold none are refused.
     """
 
     name: str
     fits: Callable[[Table], bool]
     read: Callable[[Table, int | None], Description]
     takes_vocabulary: bool = False
+    has_shapes: bool = True
 
 
 def is_model(text: str) -> bool:
@@ -66,7 +69,7 @@ def describe(text: str, vocabulary: int | None = None) -> Description:
         return megatron.read_arguments(text, vocabulary)
     found = _found(text)
     if found is None:
-        known = ", ".join(form.name for form in FORMATS)
+        known = ", ".join(form.name for form in FORMATS if form.has_shapes)
         raise InvalidProblem("", "no model file that is known", f"known are {known}, Megatron-LM arguments")
     form, table = found
     if vocabulary is not None and not form.takes_vocabulary:
@@ -116,7 +119,7 @@ def _refuses(name: str, fits: Callable[[Table], bool], holds: str, remedy: str) 
         """Say what the file is and what to give instead."""
         raise InvalidProblem("", f"{name}: it holds {holds}, and no shapes of a model", remedy)
 
-    return Format(name, fits, refuse, takes_vocabulary=True)
+    return Format(name, fits, refuse, takes_vocabulary=True, has_shapes=False)
 
 
 def _is_override(table: Table) -> bool:

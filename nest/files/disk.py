@@ -24,6 +24,12 @@ FOREIGN_MARKS = {
 }
 
 
+def model_file(path: Path) -> Path:
+    """Return the file of a model: of a folder its ``config.json`` where it has one, as checkouts do; else the path."""
+    inside = path / "config.json"
+    return inside if inside.is_file() else path
+
+
 def read_text(path: str | Path, error: type[InvalidProblem]) -> str:
     """Return the text of a file.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nest.families import is_model
 from nest.files.artifact import MARKS, artifact_problem
 from nest.files.document import Document
 from nest.files.graphs_apart import refuse_dag
@@ -33,5 +34,13 @@ def read_reduced_problem(path: str | Path) -> tuple[Problem, tuple[LeftOut, ...]
     refuse_dag(document)
     if document.is_json and "schema" not in document.keys and not document.keys.isdisjoint(MARKS):
         return artifact_problem(document), None
+    _refuse_model(document)
     document.require_schema(SCHEMA, f", or the artifact's own keys ({', '.join(MARKS)}, ...)")
     return problem_of(document), left_out_of(document)
+
+
+def _refuse_model(document: Document) -> None:
+    """Refuse a model in the place of a problem, with what takes it."""
+    if "schema" not in document.keys and is_model(document.text):
+        takes = f"nest solve --model {document.source} --cluster NAME:N --seq N --global-batch N takes it"
+        document.fail("", "a model, and no problem: it says nothing of a cluster", takes)

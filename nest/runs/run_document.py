@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.errors import InvalidProblem
 from nest.files.cluster_file import ClusterText, cluster_text
-from nest.files.disk import read_text
+from nest.files.disk import model_file, read_text
 from nest.files.document import Document
 from nest.files.problem_write import choice_values
 from nest.files.profile_file import profile_document
@@ -55,8 +55,8 @@ def run_file_document(path: Path) -> dict[str, Any]:
 
 
 def model_table(path: Path, vocabulary: int | None = None) -> dict[str, Any]:
-    """Return a model file as the table of a run; raises `InvalidProblem`, naming the file."""
-    text = read_text(path, InvalidProblem)
+    """Return a model file, or that of a folder, as the table of a run; raises `InvalidProblem`, naming the file."""
+    text = read_text(model_file(path), InvalidProblem)
     return {"text": text} if vocabulary is None else {"text": text, "vocabulary": vocabulary}
 
 

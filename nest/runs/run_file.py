@@ -11,10 +11,10 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from nest.costing import FRAMEWORKS, RECIPES, LayerProfile, framework_named, recipe_named
 from nest.errors import InvalidProblem
-from nest.families import Architecture, describe
+from nest.families import Architecture, describe, is_model
 from nest.families.hyperparameters import read_hyperparameters
 from nest.files.cluster_file import ClusterText, cluster_of, read_cluster
-from nest.files.disk import read_text
+from nest.files.disk import model_file, read_text
 from nest.files.document import Document, names_schema
 from nest.files.faults import key
 from nest.files.limits import Count, Switch, Table, Text
@@ -213,9 +213,12 @@ class _Reader:
 
     def _model(self, given: str | dict[str, object]) -> Architecture:
         if isinstance(given, str):
-            path = self.path.parent / given
+            path = model_file(self.path.parent / given)
             try:
-                return describe(read_text(path, InvalidProblem)).model
+                text = read_text(path, InvalidProblem)
+                if not is_model(text):
+                    raise InvalidProblem("", "no model that a run file takes", _measured(given))
+                return describe(text).model
             except InvalidProblem as error:
                 raise (error if error.source else error.at(str(path))) from None
         try:
@@ -227,6 +230,12 @@ class _Reader:
             if error.source:
                 raise
             raise InvalidProblem(key("model", error.where), error.problem, error.remedy) from None
+
+
+def _measured(given: str) -> str:
+    """Return what to do with a file that is no model: what was measured or captured is typed, without a run file."""
+    instead = f"nest solve --model {given} --cluster NAME:N --global-batch N"
+    return f"name a config.json or another model file; measured or captured layers go without a run: {instead}"
 
 
 def _choices(table: Mapping[str, object]) -> Choices:
