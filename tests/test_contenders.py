@@ -120,6 +120,7 @@ def test_the_best_plan_for_a_framework(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys.modules["nest.runs.contenders"], "FIRST", 1 + seed % 4)
     run, framework = random_run(seed), EXPORTED[sorted(EXPORTED)[seed % len(EXPORTED)]]
     run = run if len(run.model.stacks) == 1 else replace(run, model=from_hyperparameters(MODELS[0]))
+    run = replace(run, choices=replace(run.choices, zero=run.choices.zero | {0}))  # which every framework has
     every = problem_of(run, every=True).problem
     expected = best_for(every, run, framework).result
     posed = contenders(run, lambda problem, within: best_for(problem, run, framework, within=within).result)
