@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf, nextafter
 from typing import TypeAlias
 
 import numpy as np
@@ -72,6 +73,11 @@ class TimeScale:
     def seconds(self, ticks: int) -> float:
         """Length of ``ticks`` in seconds, correctly rounded."""
         return float(ticks * self.tick)
+
+    def seconds_at_least(self, ticks: int) -> float:
+        """Length of ``ticks`` in seconds, rounded up, in the digits in which it is written."""
+        found = self.seconds(ticks)
+        return found if Fraction(repr(found)) >= ticks * self.tick else nextafter(found, inf)
 
 
 def finest_exponent(seconds: float, limit: int) -> int:

@@ -13,9 +13,11 @@ from seeds import seeds
 from nest.cost.scale import scale_of
 from nest.costing import FRAMEWORKS
 from nest.evaluate import evaluate
+from nest.export import FRAMEWORKS as EXPORTED
+from nest.export import best_for
 from nest.families import Hyperparameters, from_hyperparameters
 from nest.hardware import cluster_named
-from nest.presets import ScheduleName
+from nest.presets import SIMULATED, ScheduleName
 from nest.problem import Choices, Problem
 from nest.result import Result
 from nest.runs import Run, contenders, problem_of
@@ -58,6 +60,15 @@ def random_run(seed: int) -> Run:
     )
 
 
+SCHEDULES: tuple[tuple[ScheduleName, ...], ...] = (
+    ("1f1b",),
+    ("zb-h1",),
+    ("1f1b", "zb-h1"),
+    ("1f1b", "gpipe"),
+    ("1f1b", "interleaved"),
+)
+
+
 def same(problem: Problem) -> Problem:
     """Return a problem as it is."""
     return problem
@@ -98,6 +109,43 @@ def test_the_best_plan_is_that_of_all_variants(seed: int, monkeypatch: pytest.Mo
     assert posed.tried.all_tried
     assert set(posed.problem.graphs) <= set(every.graphs)
     found = solve(posed.problem)
+    assert found.status is expected.status
+    if found.plan is not None:
+        assert evaluate(every, found.plan).objective_ticks == expected.objective_ticks
+
+
+@pytest.mark.parametrize("seed", seeds(20, 200))
+def test_the_best_plan_for_a_framework(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of all variants which the framework can run, as an integer."""
+    monkeypatch.setattr(sys.modules["nest.runs.contenders"], "FIRST", 1 + seed % 4)
+    run, framework = random_run(seed), EXPORTED[sorted(EXPORTED)[seed % len(EXPORTED)]]
+    run = run if len(run.model.stacks) == 1 else replace(run, model=from_hyperparameters(MODELS[0]))
+    every = problem_of(run, every=True).problem
+    expected = best_for(every, run, framework).result
+    posed = contenders(run, lambda problem, within: best_for(problem, run, framework, within=within).result)
+    found = best_for(posed.problem, run, framework).result
+    assert posed.tried.all_tried
+    assert found.status is expected.status
+    if found.plan is not None:
+        assert evaluate(every, found.plan).objective_ticks == expected.objective_ticks
+
+
+@pytest.mark.parametrize("seed", seeds(20, 200))
+def test_the_best_played_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of all variants, also where a microbatch passes on before all of its work is done."""
+    monkeypatch.setattr(sys.modules["nest.runs.contenders"], "FIRST", 1 + seed % 4)
+    schedules = frozenset(SCHEDULES[seed % len(SCHEDULES)])
+    run = replace(random_run(seed), hardware=cluster_named(CLUSTERS[seed % 4]), framework=FRAMEWORKS[0])
+    run = run if len(run.model.stacks) == 1 else replace(run, model=from_hyperparameters(MODELS[0]))
+
+    def played(problem: Problem) -> Problem:
+        return problem.with_preset(SIMULATED).with_choices(schedules=schedules)
+
+    every = played(problem_of(run, every=True).problem)
+    expected = solve(every)
+    posed = contenders(run, roughly, played)
+    found = solve(played(posed.problem))
+    assert posed.tried.all_tried
     assert found.status is expected.status
     if found.plan is not None:
         assert evaluate(every, found.plan).objective_ticks == expected.objective_ticks

@@ -22,7 +22,7 @@ from nest.cli.output import (
     screen,
     writable_directory,
 )
-from nest.cli.reading import asked_from
+from nest.cli.reading import Race, asked_from, found_in
 
 if TYPE_CHECKING:
     from nest.certify import Proof
@@ -74,10 +74,11 @@ def frontier_command(
         given = {"--certify": certify, "--csv": table, "--plot": picture, "-o": output}
         if wrong := next((name for name, value in given.items() if value), None):
             raise click.UsageError(f"{wrong} goes with --against devices")
-        return _against_price(asked_from(problem_path, preset, settings), time_limit, as_json=as_json)
+        asked = asked_from(problem_path, preset, settings, Race(preset, settings, fastest=False).pose)
+        return _against_price(asked, time_limit, as_json=as_json)
     check_files(problem_path, {"--csv": table, "--plot": picture})
     kind = None if picture is None else picture_kind(picture)
-    problem, tried = asked_from(problem_path, preset, settings)
+    problem, tried, run = found_in(problem_path, preset, settings, Race(preset, settings, fastest=False).pose)
     if output is not None:
         writable_directory(output)
     with _progress(quiet=as_json) as report:
@@ -86,7 +87,8 @@ def frontier_command(
     if output is not None:
         from nest.runs.carried import origin_of_file
 
-        _write_plans(front, output, origin_of_file(problem_path, problem.name, preset, settings))
+        usual = {} if run is None else tried.provenance
+        _write_plans(front, output, origin_of_file(problem_path, problem.name, preset, settings), usual)
     _print(front, tried, time_limit, certify=certify, as_json=as_json)
     if front.points:
         return ExitCode.OK
@@ -159,11 +161,12 @@ def _write(front: Frontier, table: Path | None, picture: Path | None, kind: Pict
         write_bytes(picture, frontier_plot(front, kind))
 
 
-def _write_plans(front: Frontier, directory: Path, origin: Origin | None) -> None:
-    """Write the plan of each point, with its problem."""
+def _write_plans(front: Frontier, directory: Path, origin: Origin | None, usual: dict[str, str]) -> None:
+    """Write the plan of each point, with its problem, as that with the fewest devices that keeps its time."""
     from nest.files import write_plan
     from nest.runs.carried import computed_now
 
     digits, now = len(str(front.problem.cluster.devices)), computed_now()
     for point in front.points:
-        write_plan(point.plan, directory / f"devices-{point.devices:0{digits}d}.json", origin, now)
+        least = {"minimized": "devices", "time_at_most_s": repr(front.time.seconds_at_least(point.ticks))}
+        write_plan(point.plan, directory / f"devices-{point.devices:0{digits}d}.json", origin, now | usual | least)

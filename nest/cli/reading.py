@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -35,21 +35,36 @@ def problem_from(path: Path, preset: str | None, settings: Sequence[str]) -> Pro
 
 
 def asked_from(
-    path: Path, preset: str | None, settings: Sequence[str], *, every: bool = False
+    path: Path, preset: str | None, settings: Sequence[str], pose: Callable[[Run], Posed] | None = None
 ) -> tuple[Problem, Tried]:
     """Read a problem as `problem_from` does, and return it with how much of the space it has.
 
     Parameters
     ----------
-    every
-        Whether a run has all its variants, not the usual ones alone.
+    pose
+        Which variants a run has: the usual ones where this is left out.
     """
+    found, tried, _ = found_in(path, preset, settings, pose)
+    return found, tried
+
+
+def found_in(
+    path: Path, preset: str | None, settings: Sequence[str], pose: Callable[[Run], Posed] | None = None
+) -> tuple[Problem, Tried, Run | None]:
+    """Read a problem as `asked_from` does, and return the run that posed it, too, if one did."""
     from nest.runs import problem_of
     from nest.runs.carried import changed, posed_from, read_tried
 
-    posed = posed_from(path, settings, partial(problem_of, every=every))
+    posed = posed_from(path, settings, pose or problem_of)
     problem, tried = read_tried(path) if posed is None else (posed.problem, posed.tried)
-    return changed(problem, preset, settings, str(path)), tried
+    return changed(problem, preset, settings, str(path)), tried, None if posed is None else posed.run
+
+
+def every_variant(run: Run) -> Posed:
+    """Return a run with the problem of all its variants."""
+    from nest.runs import problem_of
+
+    return problem_of(run, every=True)
 
 
 def plan_from(
@@ -58,7 +73,7 @@ def plan_from(
     preset: str | None,
     settings: Sequence[str],
     *,
-    every: bool = False,
+    every: bool | None = False,
 ) -> tuple[SelfContained, Path]:
     """Read a plan with its problem, and return it with the path of the plan.
 
@@ -69,7 +84,7 @@ def plan_from(
     problem
         What ``--problem`` gives in place of what the plan says.
     every
-        Whether a run has all its variants, not the usual ones and the plan's alone.
+        As of `nest.runs.read_self_contained`.
 
     Raises
     ------
@@ -101,6 +116,10 @@ class Race:
         Where models that branch may be cut.
     margin
         As of `nest.runs.contenders`.
+    target
+        The framework that has to run the plan, if one does.
+    fastest
+        Whether the fastest plan is asked for; of others no floor of time says anything.
     """
 
     preset: str | None
@@ -108,19 +127,31 @@ class Race:
     time_limit_s: float | None = None
     cuts: Cuts = "all"
     margin: float = 1.0
+    target: str | None = None
+    fastest: bool = True
 
     def pose(self, run: Run) -> Posed:
         """Return the run with the problem that has these variants."""
-        from nest.runs import contenders
+        from nest.runs import all_if_few, contenders
+
+        if not self.fastest:
+            return all_if_few(run, self._change)
+        return contenders(run, partial(self._ask, run), self._change, self.margin)
+
+    def _change(self, problem: Problem) -> Problem:
         from nest.runs.carried import altered
 
-        return contenders(run, self._ask, lambda problem: altered(problem, self.preset, self.settings), self.margin)
+        return altered(problem, self.preset, self.settings)
 
-    def _ask(self, problem: Problem, within: float) -> Result:
-        from nest.solve import solve
-
+    def _ask(self, run: Run, problem: Problem, within: float) -> Result:
         half = None if self.time_limit_s is None else self.time_limit_s / 2
-        return solve(problem, time_limit_s=half, cuts=self.cuts, within=within)
+        if self.target is None:
+            from nest.solve import solve
+
+            return solve(problem, time_limit_s=half, cuts=self.cuts, within=within)
+        from nest.export import FRAMEWORKS, best_for
+
+        return best_for(problem, run, FRAMEWORKS[self.target], time_limit_s=half, within=within).result
 
 
 def model_from(path: Path, vocabulary: int | None) -> Description | None:

@@ -18,7 +18,7 @@ from nest.cli.frameworks import for_option, require_alone, search_for, solved_fo
 from nest.cli.minimize import minimize_options, minimized, print_least, time_allowed_s
 from nest.cli.options import json_option, optional_problem_options, plan_output_option, time_limit_option
 from nest.cli.output import check_files, print_json, print_tried, screen
-from nest.cli.reading import Race, solved
+from nest.cli.reading import Race, every_variant, solved
 from nest.cli.run_options import run_options, typed_origin, typed_run
 from nest.cli.shown import others, shown, shown_options
 from nest.cli.tabled import typed_table
@@ -98,14 +98,15 @@ def solve_command(
     source = problem_path or options["model_path"] or Path()
     check_files(source, {"-o": output, "--write-problem": write_problem})
     begin, race = time.perf_counter(), None
-    if target is None and minimize == "time" and backend in ("auto", "dp"):
-        race = Race(preset, settings, time_limit, cuts, AMONG if runners else 1.0)
+    if backend in ("auto", "dp"):
+        margin = AMONG if runners else 1.0
+        race = Race(preset, settings, time_limit, cuts, margin, target, fastest=minimize == "time")
     asked = _asked(problem_path, preset, settings, options, None if race is None else race.pose)
     time_left = time_limit
     if time_limit is not None and asked.run is not None:  # of which posing it took a part
         time_left = max(time_limit - (time.perf_counter() - begin), 0.0)
     problem, origin = asked.problem, _written(asked, problem_path, (preset, settings), options, (output, write_problem))
-    provenance = {} if target is None else {"for": target}
+    provenance = _provenance(asked, target)
     if minimize != "time" and allowed_s is not None:
         if runners is not None:
             raise click.UsageError("--runners-up goes with --minimize time")
@@ -115,25 +116,22 @@ def solve_command(
         _write_plan(answer.result, output, origin, provenance | asked_for)
         print_least(answer, asked.tried, time_limit, certify=certify, as_json=as_json)
         return result_code(answer.result)
-    parts: tuple[Problem, ...] = ()
-    if target is None:
-        result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
-        if result.status.value == "infeasible" and asked.run is not None and not asked.tried.all_tried:
-            asked = _asked(problem_path, preset, settings, options, _every)
-            problem = asked.problem
-            origin = _written(asked, problem_path, (preset, settings), options, (output, write_problem))
-            result = solved(problem, time_left, quiet=as_json, backend=backend, cuts=cuts)
-    else:
-        problem, found_for = solved_for(problem, asked.run, target, time_limit, quiet=as_json)
-        result, parts = found_for.result, found_for.parts
-    whole = problem
+    ways = _Ways(backend, cuts, target, quiet=as_json)
+    found = _found(asked, ways, time_left)
+    if found.result.status.value == "infeasible" and asked.run is not None and not asked.tried.all_tried:
+        asked = _asked(problem_path, preset, settings, options, every_variant)
+        origin = _written(asked, problem_path, (preset, settings), options, (output, write_problem))
+        provenance = _provenance(asked, target)
+        found = _found(asked, ways, time_left)
+    certificate, result = None, found.result
     if certify and race is not None and asked.run is not None and asked.tried.all_tried:
-        all_of_it = _asked(problem_path, preset, settings, options, _every)
-        whole = all_of_it.problem  # the checker takes no floor for granted
-    certificate = _confirm(whole, result, parts, time_limit) if certify else None
+        every = _asked(problem_path, preset, settings, options, every_variant)
+        certificate = _confirmed(every, found, target, time_limit)
+    elif certify:
+        certificate = _confirm(found.problem, result, found.parts, time_limit)
     _write_plan(result, output, origin, provenance)
-    wanted = shown(asked.run, others(problem, result.plan, runners, time_limit), details=details)
-    return _print(asked._replace(problem=problem), result, certificate, wanted, as_json=as_json)
+    wanted = shown(asked.run, others(found.problem, result.plan, runners, time_limit), details=details)
+    return _print(asked._replace(problem=found.problem), result, certificate, wanted, as_json=as_json)
 
 
 class _Asked(NamedTuple):
@@ -151,11 +149,36 @@ class _Asked(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _every(run: Run) -> Posed:
-    """Return a run with the problem of all its variants."""
-    from nest.runs import problem_of
+class _Ways(NamedTuple):
+    """Whom to ask for the best plan, of which plans, and whether nobody wants to see how far it is."""
 
-    return problem_of(run, every=True)
+    backend: Backend
+    cuts: Cuts
+    target: str | None
+    quiet: bool
+
+
+class _Found(NamedTuple):
+    """The best plan of a problem; of a framework's plans, with the parts that hold them."""
+
+    problem: Problem
+    result: Result
+    parts: tuple[Problem, ...] = ()
+
+
+def _found(asked: _Asked, ways: _Ways, time_limit_s: float | None) -> _Found:
+    """Return the best plan of all, or of those that a framework can run."""
+    if ways.target is None:
+        result = solved(asked.problem, time_limit_s, quiet=ways.quiet, backend=ways.backend, cuts=ways.cuts)
+        return _Found(asked.problem, result)
+    problem, best = solved_for(asked.problem, asked.run, ways.target, time_limit_s, quiet=ways.quiet)
+    return _Found(problem, best.result, best.parts)
+
+
+def _provenance(asked: _Asked, target: str | None) -> dict[str, str]:
+    """Return what the file of a plan says of the plans of which it is the best."""
+    usual = {} if asked.run is None else asked.tried.provenance
+    return usual if target is None else usual | {"for": target}
 
 
 def _preset(preset: str | None, objective: str | None) -> str | None:
@@ -288,6 +311,23 @@ def _explanation(problem: Problem, result: Result) -> Explanation | None:
     from nest.result import Status
 
     return explain(problem, result.reason) if result.status is Status.INFEASIBLE else None
+
+
+def _confirmed(every: _Asked, found: _Found, target: str | None, time_limit_s: float | None) -> Certificate:
+    """Have an answer confirmed among all variants of its run: the checker takes no floor for granted."""
+    if target is None:
+        return _confirm(every.problem, found.result, (), time_limit_s)
+    if found.result.plan is None:
+        return _confirm(found.problem, found.result, found.parts, time_limit_s)
+    from nest.export import FRAMEWORKS, certify_for
+    from nest.runs import SelfContained
+    from nest.solve import Disagreement
+
+    plan = SelfContained(every.problem, found.result.plan, every.run, None, {}, None)
+    certificate = certify_for(plan, FRAMEWORKS[target], time_limit_s=time_limit_s)
+    if certificate.better is not None and found.result.status.value == "optimal":
+        raise Disagreement(f"a plan of {certificate.better_ticks} ticks is better than the best that was found")
+    return certificate
 
 
 def _confirm(problem: Problem, result: Result, parts: tuple[Problem, ...], time_limit_s: float | None) -> Certificate:

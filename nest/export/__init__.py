@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nest.export.accelerate import Accelerate
 from nest.export.base import Assignment, Export, Fault, Framework, Inexpressible
-from nest.export.certifying import certify_for
+from nest.export.certifying import certify_for, certify_least_for
 from nest.export.deepspeed import DeepSpeed
 from nest.export.exporting import Exported, export_plan, exported
 from nest.export.megatron import Megatron
@@ -32,6 +32,7 @@ __all__ = [
     "Rank",
     "best_for",
     "certify_for",
+    "certify_least_for",
     "export_plan",
     "exported",
     "nearest",

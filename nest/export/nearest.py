@@ -139,6 +139,7 @@ def best_for(
     time_limit_s: float | None = None,
     report: Report | None = None,
     better_than: int | None = None,
+    within: float = 0.0,
 ) -> BestFor:
     """Find the best plan that a framework can run.
 
@@ -150,7 +151,7 @@ def best_for(
     ----------
     problem, run
         A problem, and the run that posed it.
-    time_limit_s, report, better_than
+    time_limit_s, report, better_than, within
         As in `nest.solve.solve`; the limit is of all parts together.
 
     Raises
@@ -159,7 +160,7 @@ def best_for(
         As `problem_for` does.
     """
     begin = time.perf_counter()
-    search = AlikeSearch(problem_for(problem, run, framework), framework, report, better_than)
+    search = AlikeSearch(problem_for(problem, run, framework), framework, report, better_than, within)
     result = search.best(None if time_limit_s is None else begin + time_limit_s)
     choice = f"the best that {framework.title} can run"
     return BestFor(replace(result, wall_s=time.perf_counter() - begin, choice=choice), search.parts)

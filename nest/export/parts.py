@@ -35,7 +35,7 @@ class AlikeSearch:
         Whose plans the framework can run, but that stages may differ.
     framework
         The framework.
-    report, better_than
+    report, better_than, within
         As in `nest.solve.solve`.
 
     Attributes
@@ -46,10 +46,15 @@ class AlikeSearch:
     """
 
     def __init__(
-        self, problem: Problem, framework: Framework, report: Report | None, better_than: int | None = None
+        self,
+        problem: Problem,
+        framework: Framework,
+        report: Report | None,
+        better_than: int | None = None,
+        within: float = 0.0,
     ) -> None:
         self.problem, self.framework, self.report = problem, framework, report
-        self.better_than = better_than
+        self.better_than, self.within = better_than, within
         self.best_found: Result | None = None
         self._closed: list[Problem] = []
         self._none_better = False
@@ -61,12 +66,12 @@ class AlikeSearch:
     def best(self, end: float | None) -> Result:
         """Return the best plan, or the best by a time as `time.perf_counter` has it, with the bound of what is open."""
         last: Result | None = None
-        while self._open and (self._least is None or self._open[0][0] < self._least):
+        while self._open and self._is_wanted(self._open[0][0]):
             left = None if end is None else max(end - time.perf_counter(), 0.0)
             if last is not None and left == 0:
                 break
             bound, _, part = heapq.heappop(self._open)
-            last = solve(part, time_limit_s=left, report=self.report, better_than=self._least)
+            last = solve(part, time_limit_s=left, report=self.report, better_than=self._least, within=self.within)
             self._take(last, part, bound)
         if last is None:  # no plan takes less than nothing
             return solve(self.problem, better_than=self.better_than)
@@ -80,6 +85,11 @@ class AlikeSearch:
     @property
     def _least(self) -> int | None:
         return self.better_than if self.best_found is None else self.best_found.objective_ticks
+
+    def _is_wanted(self, bound: int) -> bool:
+        """Whether a part with such a bound may have a plan that is better than the best by enough."""
+        least = self._least
+        return least is None or bound < (least if self.best_found is None else (1 - self.within) * least)
 
     def _add(self, bound: int, part: Problem) -> None:
         self._count += 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from nest.certificate import Outcome
 from nest.certify import PROVERS, Certificate, Finding, Proof, certify
@@ -41,6 +42,26 @@ class CertifiedLeast:
     among: str
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who says of some plans of a problem whether one is the best of them, and whether none takes less.
+
+    Parameters
+    ----------
+    certify
+        Takes a problem and a plan of it.
+    prove
+        Takes a problem and a number of ticks, of which it is claimed that no plan takes less.
+    """
+
+    certify: Callable[[Problem, Plan], Certificate]
+    prove: Callable[[Problem, int], Proof]
+
+
+def _checked(time_limit_s: float | None, problem: Problem, value: int) -> Proof:
+    return PROVERS["checker"](problem, value, time_limit_s)
+
+
 def certify_least(
     problem: Problem,
     plan: Plan,
@@ -49,6 +70,7 @@ def certify_least(
     *,
     provers: Sequence[str] = ("checker",),
     time_limit_s: float | None = None,
+    asked: Asked | None = None,
 ) -> CertifiedLeast:
     """Ask whether a plan keeps a time with the least of a quantity, and whether none with as little is faster.
 
@@ -56,6 +78,8 @@ def certify_least(
     ----------
     provers, time_limit_s
         As of `nest.certify.certify`; about less the checker is asked.
+    asked
+        Who is asked instead, where some plans alone count, such as those that a framework can run.
 
     Raises
     ------
@@ -67,15 +91,18 @@ def certify_least(
     scale = scale_of(problem)
     amounts = QUANTITIES[quantity](problem, scale)
     used = amounts.used(plan)
-    limited, smaller = amounts.limited(used), amounts.limited(used - 1)
+    limited = amounts.limited(used)
     among = f"plans with at most {amount_text(quantity, amounts.size(used))}"
     kept = f"no plan takes at most {seconds_text(time_at_most_s)}"
     claim = f"with at most {amount_text(quantity, amounts.size(used - 1))}, {kept}"
-    certificate = certify(limited, plan, provers=provers, time_limit_s=time_limit_s)
+    if asked is None:
+        asked = Asked(partial(certify, provers=provers, time_limit_s=time_limit_s), partial(_checked, time_limit_s))
+    certificate = asked.certify(limited, plan)
     if used - 1 <= amounts.none or certificate.finding is Finding.ILLEGAL:
         return CertifiedLeast(limited, certificate, None, claim, among)
+    smaller = amounts.limited(used - 1)
     value = min(Fraction(repr(time_at_most_s)) // scale.time.tick + 1, HARD_LIMIT)
-    less = PROVERS["checker"](smaller, value, time_limit_s)
+    less = asked.prove(smaller, value)
     return CertifiedLeast(limited, _with(certificate, smaller, less), less, claim, among)
 
 

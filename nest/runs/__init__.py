@@ -6,7 +6,7 @@ A `Run` is what a person has: a model, a cluster, a sequence, a batch. `problem_
 
 from nest.files.left_out import LeftOut
 from nest.runs.carried import SelfContained, read_self_contained
-from nest.runs.contenders import contenders
+from nest.runs.contenders import all_if_few, contenders
 from nest.runs.estimate import estimate
 from nest.runs.figures import Estimate, StageMemory, StageTime
 from nest.runs.given import Given, require_batch
@@ -31,6 +31,7 @@ __all__ = [
     "StageMemory",
     "StageTime",
     "Tried",
+    "all_if_few",
     "check_widths",
     "contenders",
     "default_reserve_bytes",

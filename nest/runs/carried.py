@@ -25,7 +25,7 @@ from nest.runs.pose import Posed, problem_of
 from nest.runs.run import Run
 from nest.runs.run_document import run_file_document
 from nest.runs.run_file import is_run, read_run, run_of
-from nest.runs.tried import EVERY_PLAN, Tried
+from nest.runs.tried import EVERY_PLAN, TRIED, USUAL, Tried
 
 OVERRIDE = "give --problem FILE"
 
@@ -65,7 +65,7 @@ def read_self_contained(
     problem: Path | None = None,
     preset: str | None = None,
     settings: Sequence[str] = (),
-    every: bool = False,
+    every: bool | None = False,
 ) -> SelfContained:
     """Read a plan with its problem.
 
@@ -79,7 +79,8 @@ def read_self_contained(
     preset, settings
         Changes on top of those that the plan carries, as the command line's ``--preset`` and ``--set`` take them.
     every
-        Whether a run has all its variants, not the usual ones and the plan's alone.
+        Whether a run has all its variants, not the usual ones and the plan's alone; None: unless the plan was found
+        among the usual ones, as its provenance says.
 
     Raises
     ------
@@ -89,6 +90,8 @@ def read_self_contained(
     """
     claimed, plan = read_claimed_plan(path), Path(path)
     origin = _with_folder(claimed.origin, plan)
+    if every is None:
+        every = claimed.provenance.get(TRIED) != USUAL
     pose = partial(problem_of, every=every, also=claimed.plan.variant)
     if problem is not None:
         found, run, tried = _problem_of(problem, settings, pose)

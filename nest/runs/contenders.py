@@ -28,6 +28,9 @@ FIRST = 12
 FURTHER = 4
 """How many times as many are, where these have no plan."""
 
+FEW = 256
+"""As many variants are all tried where nothing is known that rules out some of them."""
+
 ROUGHLY = 0.2
 """Part of its time by which the first plan may be above what is proven for these shapes."""
 
@@ -48,9 +51,9 @@ def contenders(
 ) -> Posed:
     """Return a run as a problem that has every fastest plan of the space, whatever its widths and microbatch.
 
-    Where no floors are known it is the problem of the usual variants, as `problem_of` has it: for measured times,
-    stages with figures of their own, or an objective that is not a sum; or where no plan is found in time, or times of
-    usual and unusual variants lie too far apart to be counted in the same ticks.
+    Where no floors are known it is the problem of `all_if_few`: for measured times, stages with figures of their own,
+    or an objective that is the time of one stage; or where no plan is found in time. Where times of usual and unusual
+    variants lie too far apart to be counted in the same ticks it is that of the usual ones, as `problem_of` has it.
 
     Parameters
     ----------
@@ -67,23 +70,51 @@ def contenders(
         As `problem_of`, and what ``ask`` and ``change`` raise.
     """
     if run.profile is not None or run.choices.uneven:
-        return problem_of(run)
+        return all_if_few(run, change)
     maker = Maker(run, every=True)
     shapes = maker.shapes()
     probe = maker.problem(dict.fromkeys(shapes, maker.graph(shapes[0])))
     asked = change(probe)
     nested = all(probe.unnested(shape) is None for shape in shapes)
-    if asked.preset.objective != "sum" or asked.choices.uneven or not nested:
-        return problem_of(run)
+    if asked.preset.objective not in ("sum", "simulated") or asked.choices.uneven or not nested:
+        return all_if_few(run, change)
     race = _Race(maker, probe, shapes, asked.choices)
     try:
         first_s = race.first_s(lambda problem: ask(_with_few_stages(change(problem)), ROUGHLY))
         posed = None if first_s is None else race.posed(first_s * margin)
         if posed is not None:
-            scale_of(posed.problem)
+            scale_of(change(posed.problem))
     except InvalidProblem:
         return problem_of(run)
-    return posed or problem_of(run)
+    return posed or all_if_few(run, change)
+
+
+def all_if_few(run: Run, change: Callable[[Problem], Problem] = _same) -> Posed:
+    """Return a run with the problem of all its variants where these are no more than `FEW`, else of the usual ones.
+
+    That is for questions about which a floor of time says nothing. Where the times of all lie too far apart to be
+    counted in the same ticks, it is of the usual ones, too.
+
+    Parameters
+    ----------
+    change
+        Makes the changes to choices with which the problem is to be solved.
+
+    Raises
+    ------
+    InvalidProblem
+        As `problem_of`, and what ``change`` raises.
+    """
+    maker = Maker(run, every=True)
+    shapes = maker.shapes()
+    if len(shapes) * len(maker.widths.microbatch[0]) > FEW:
+        return problem_of(run)
+    posed = maker.of({variant: graph for shape in shapes for variant, graph in maker.sizes(shape)})
+    try:
+        scale_of(change(posed.problem))
+    except InvalidProblem:
+        return problem_of(run)
+    return posed
 
 
 class _Race:
@@ -93,6 +124,7 @@ class _Race:
         self.maker, self.choices, self.shapes = maker, choices, shapes
         self.sizes = maker.widths.microbatch[0]
         self.floors = Floors(probe, maker.graph, maker.run.global_batch, gcd(*self.sizes))
+        self.in_turn = "zb-h1" not in choices.schedules  # a microbatch passes on before all of its work is done
         self._order, self._looked = self._by_floor(), dict[Variant, Floor]()
 
     def first_s(self, ask: Callable[[Problem], Result]) -> float | None:
@@ -145,7 +177,8 @@ class _Race:
         for shape, floor in self._looked.items():
 
             def wanted(variant: Variant, floor: Floor = floor) -> bool:
-                small = floor.of(variant.microbatch) <= most_s
+                least_s = floor.of(variant.microbatch) if self.in_turn else floor.shared_s
+                small = least_s <= most_s
                 return small and variant.microbatch in sizes and self.choices.admits(variant)
 
             found.update(self.maker.sizes(shape, wanted))

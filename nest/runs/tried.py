@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from nest.files.left_out import LeftOut
 from nest.runs.reserve import Reserve
 
+TRIED, USUAL = "tried", "usual"
+"""Key and value of the provenance of a plan that is the best of the usual variants of a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -47,6 +50,14 @@ class Tried:
     def infeasible(self) -> str:
         """That there is no plan, in words."""
         return "infeasible" if self.all_tried else f"infeasible, all{self.aside}"
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What the file of a plan says of it: that it is about the usual variants of a run, where others are left out.
+
+        `nest.runs.read_self_contained` poses the same ones again. A file of a problem says itself what it lacks.
+        """
+        return {} if self.all_tried else {TRIED: USUAL}
 
     def document(self) -> dict[str, object]:
         """Return what documents of a run say besides: the reserve, and what was left out."""
