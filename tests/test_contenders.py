@@ -114,7 +114,7 @@ def test_the_best_plan_is_that_of_all_variants(seed: int, monkeypatch: pytest.Mo
         assert evaluate(every, found.plan).objective_ticks == expected.objective_ticks
 
 
-@pytest.mark.parametrize("seed", seeds(20, 200))
+@pytest.mark.parametrize("seed", seeds(10, 200))
 def test_the_best_plan_for_a_framework(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of all variants which the framework can run, as an integer."""
     monkeypatch.setattr(sys.modules["nest.runs.contenders"], "FIRST", 1 + seed % 4)
@@ -130,7 +130,7 @@ def test_the_best_plan_for_a_framework(seed: int, monkeypatch: pytest.MonkeyPatc
         assert evaluate(every, found.plan).objective_ticks == expected.objective_ticks
 
 
-@pytest.mark.parametrize("seed", seeds(20, 200))
+@pytest.mark.parametrize("seed", seeds(10, 200))
 def test_the_best_played_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of all variants, also where a microbatch passes on before all of its work is done."""
     monkeypatch.setattr(sys.modules["nest.runs.contenders"], "FIRST", 1 + seed % 4)
