@@ -96,10 +96,10 @@ def outcomes_of(case: Case) -> Iterator[Outcome]:
 
 
 def with_memory(run: Run, hbm_bytes: int) -> Run:
-    """Return a run on devices with other memory."""
+    """Return a run on devices with other memory, all of it for plans: the paper keeps nothing in reserve."""
     hardware = run.hardware
     cluster = replace(hardware.cluster, hbm_bytes=hbm_bytes)
-    return replace(run, hardware=Hardware(hardware.device, cluster, hardware.facts))
+    return replace(run, hardware=Hardware(hardware.device, cluster, hardware.facts), reserve_bytes=0)
 
 
 def outcome_of(case: Case, problem: Problem) -> Outcome:

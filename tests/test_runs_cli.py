@@ -190,7 +190,7 @@ def test_a_checkout_is_its_config(tmp_path: Path) -> None:
     assert code == ExitCode.OK
     assert f"{folder}: a folder; the model is its config.json" in text
     assert document(str(tmp_path / "run.toml"))["objective_ticks"] == wanted["objective_ticks"]
-    assert run(str(tmp_path / "plan.json"), command=evaluate_command)[0] == ExitCode.OK
+    assert "Problem    llama on dgx-h100:16 on" in run(str(tmp_path / "plan.json"), command=evaluate_command)[1]
     assert "llama" in run(str(folder), command=show_command)[1]
     assert run("--model", str(folder), *more, command=estimate_command)[0] == ExitCode.OK
 

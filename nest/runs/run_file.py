@@ -183,10 +183,15 @@ class _Reader:
             tuple((each.stream, each.tokens) for each in tables.lengths),
             None if tables.reserve_gib is UNSET else int(tables.reserve_gib * 2**30),
             _choices(tables.choices),
-            self.path.stem if tables.name is UNSET else tables.name,
+            self._name if tables.name is UNSET else tables.name,
             tables.source,
             None if tables.profile is UNSET else self._profile(tables.profile),
         )
+
+    @property
+    def _name(self) -> str:
+        """The name of a run that says none: its file's, or none where another file carries it."""
+        return "" if self.where else self.path.stem
 
     def _profile(self, given: str | dict[str, object]) -> LayerProfile:
         if isinstance(given, str):
