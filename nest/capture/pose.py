@@ -15,7 +15,7 @@ from nest.graph import Edge, Layer, LayerGraph, Recomputed
 from nest.hardware import Hardware
 from nest.problem import Choices, Problem, Variant
 from nest.runs.pose import preset_of
-from nest.runs.reserve import Reserve
+from nest.runs.reserve import Reserving
 from nest.runs.training import training_of
 
 EAGER = next(each for each in FRAMEWORKS if each.name == "torchtitan")
@@ -28,7 +28,7 @@ def usual_recipe(captured: Captured) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Reserving):
     """How a captured module is to be trained.
 
     Parameters
@@ -54,16 +54,6 @@ class Wanted:
     reserve_bytes: int | None = None
     choices: Choices = field(default_factory=Choices)
     profile: LayerProfile | None = None
-
-    @property
-    def reserve(self) -> Reserve:
-        """What framework and communication take of every device: what was given, else the default."""
-        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """The same in bytes."""
-        return self.reserve.size_bytes
 
     @property
     def cut_experts(self) -> bool:

@@ -66,9 +66,11 @@ def certify_least_for(
     run = run_with(found)
 
     def certified(problem: Problem, plan: Plan) -> Certificate:
+        """Return what the checker says of plans that the framework can run."""
         return _certificate(problem, plan, run, framework, time_limit_s)
 
     def proven(problem: Problem, value: int) -> Proof:
+        """Return whether the solver finds none that is better."""
         search = best_for(problem, run, framework, time_limit_s=time_limit_s, better_than=value)
         better, known = search.result.plan, search.result.status in (Status.NONE_BETTER, Status.INFEASIBLE)
         if better is not None:

@@ -14,15 +14,16 @@ from nest.hardware import Hardware
 from nest.layer_tables.table import LayerTable, Point, TableRow
 from nest.presets import DEFAULT
 from nest.problem import Choices, Problem, Training, Variant
-from nest.runs import LeftOut, Reserve, Tried
+from nest.runs import LeftOut, Tried
 from nest.runs.pose import preset_of
+from nest.runs.reserve import Reserving
 from nest.runs.training import training_of
 
 MEGATRON = FRAMEWORKS[0]
 
 
 @dataclass(frozen=True)
-class TableRun:
+class TableRun(Reserving):
     """Measured layers that are to be trained.
 
     Parameters
@@ -60,20 +61,7 @@ class TableRun:
         self.hardware.require_one_class("a table of layers")
         if self.global_batch < 1:
             raise InvalidProblem("global_batch", f"{self.global_batch}", "give a whole number from 1")
-        room = self.hardware.cluster.hbm_bytes
-        if not 0 <= self.reserved_bytes < room:
-            what = f"{self.reserved_bytes} bytes"
-            raise InvalidProblem("reserve", what, f"give less than the {room} bytes of a device")
-
-    @property
-    def reserve(self) -> Reserve:
-        """What framework and communication take of every device: what was given, else the default."""
-        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """The same in bytes."""
-        return self.reserve.size_bytes
+        self.require_reserve()
 
     @property
     def paid(self) -> Recipe:

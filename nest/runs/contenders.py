@@ -177,6 +177,7 @@ class _Race:
         for shape, floor in self._looked.items():
 
             def wanted(variant: Variant, floor: Floor = floor) -> bool:
+                """Whether its floor leaves a chance to a microbatch that is asked for."""
                 least_s = floor.of(variant.microbatch) if self.in_turn else floor.shared_s
                 small = least_s <= most_s
                 return small and variant.microbatch in sizes and self.choices.admits(variant)

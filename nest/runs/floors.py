@@ -74,6 +74,7 @@ class Floors:
         """
 
         def taken_s(collective: Collective) -> float:
+            """Return what is left of a collective at least."""
             return self._reach.shortest_s(shape, collective)
 
         alone = self.without_exchanges(shape)
@@ -99,12 +100,14 @@ class Floors:
         hiding, times = dict[int, tuple[Collective, ...]](), self.most // self.least
 
         def hidden(own: Layer, other: Layer) -> Layer:
+            """Return a layer beside whose collectives there is what another has, for each of its microbatches."""
             if id(own.collectives) not in hiding:
                 pairs = zip(own.collectives, other.collectives, strict=True)
                 hiding[id(own.collectives)] = tuple(replace(a, hidden_s=times * b.hidden_s) for a, b in pairs)
             return replace(own, collectives=hiding[id(own.collectives)])
 
         def layers(some: tuple[Layer, ...], others: tuple[Layer, ...]) -> tuple[Layer, ...]:
+            """Return all layers so."""
             return tuple(map(hidden, some, others))
 
         classes = zip(whole.others, part.others, strict=True)
@@ -115,6 +118,7 @@ class Floors:
         """Return the floor from what layers take with all sequences at once."""
 
         def work(some: LayerGraph) -> Floats:
+            """Return what each layer takes, both passes, seconds."""
             sets = {id(layer.collectives): layer.collectives for layer in some.layers}
             taken = {key: sum(map(taken_s, each)) for key, each in sets.items()}
             return np.array([each.forward_s + each.backward_s + taken[id(each.collectives)] for each in some.layers])

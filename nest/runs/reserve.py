@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nest.cluster import Cluster
+from nest.errors import InvalidProblem
+from nest.hardware import Hardware
 
 PERCENT, UNIT = 5, 2**20
 """Of the memory of a device, in whole MiB; ``docs/costs.md`` has the published rows that it is taken from."""
@@ -51,3 +53,42 @@ class Reserve:
     def document(self) -> dict[str, object]:
         """Return what documents of a run say of it."""
         return {"reserve_bytes": self.size_bytes, "reserve_is_default": self.is_default}
+
+
+class Reserving:
+    """What keeps a reserve of every device: runs, tables of layers and captured modules.
+
+    Attributes
+    ----------
+    hardware
+        Whose devices.
+    reserve_bytes
+        What framework and communication take of each; None: `default_reserve_bytes`.
+    """
+
+    hardware: Hardware
+    reserve_bytes: int | None
+
+    @property
+    def reserve(self) -> Reserve:
+        """What framework and communication take of every device: what was given, else the default."""
+        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same in bytes."""
+        return self.reserve.size_bytes
+
+    def require_reserve(self) -> None:
+        """Refuse a reserve that no device has.
+
+        Raises
+        ------
+        InvalidProblem
+            Naming it, and what the smallest device has.
+        """
+        cluster = self.hardware.cluster
+        room = cluster.hbm_bytes_of(cluster.class_names)
+        if not 0 <= self.reserved_bytes < room:
+            what = f"{self.reserved_bytes} bytes"
+            raise InvalidProblem("reserve", what, f"give less than the {room} bytes of a device")

@@ -10,11 +10,11 @@ from nest.errors import InvalidProblem
 from nest.families import Architecture
 from nest.hardware import Hardware
 from nest.problem import Choices, Variant
-from nest.runs.reserve import Reserve
+from nest.runs.reserve import Reserving
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Reserving):
     """A model to be trained on a cluster.
 
     Parameters
@@ -72,23 +72,9 @@ class Run:
         for name in ("sequence", "global_batch"):
             if getattr(self, name) < 1:
                 raise InvalidProblem(name, f"{getattr(self, name)}", "give a whole number from 1")
-        cluster = self.hardware.cluster
         if self.profile is not None:
             self.hardware.require_one_class("a profile")
-        room = cluster.hbm_bytes_of(cluster.class_names)
-        if not 0 <= self.reserved_bytes < room:
-            remedy = f"give less than the {room} bytes of a device"
-            raise InvalidProblem("reserve", f"{self.reserved_bytes} bytes", remedy)
-
-    @property
-    def reserve(self) -> Reserve:
-        """What framework and communication take of every device: what was given, else the default."""
-        return Reserve.of(self.reserve_bytes, self.hardware.cluster)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """The same in bytes."""
-        return self.reserve.size_bytes
+        self.require_reserve()
 
     @property
     def fused(self) -> bool:
