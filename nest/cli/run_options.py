@@ -219,10 +219,10 @@ def _run(options: Mapping[str, Any]) -> Run:
     check_sequence(options["seq"], model)
     software: dict[str, Any] = {name: settings[name] for name in SOFTWARE if name in settings}
     software |= {name: options[name] for name in (*SOFTWARE, "imbalance", "capacity") if options[name] is not None}
-    for name, find in (("recipe", recipe_named), ("framework", framework_named)):
-        chosen = options[name] or settings.get(name)
-        if chosen is not None:
-            software[name] = find(str(chosen))
+    if recipe := options["recipe"] or settings.get("recipe"):
+        software["recipe"] = recipe_named(str(recipe))
+    if options["framework"] is not None:
+        software["framework"] = framework_named(options["framework"])
     target = number(settings, "target_sequence", 0)
     return Run(
         model,
